@@ -97,6 +97,7 @@ katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 
 doctest_test_doctest_blocks = ""
+doctest_default_flags = 0  # as Python's: Sphinx would let dots and other messages pass
 
 # Where the book lives: what is empty here gets no link.
 repository = os.environ.get("POSATTN_REPOSITORY", "")

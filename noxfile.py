@@ -92,7 +92,7 @@ def docs(session: nox.Session) -> None:
 
 @more
 def page(session: nox.Session) -> None:
-    """Build and test one page, `nox -s page -- position/biases`; without a name, show the site."""
+    """Build and test one page, `nox -s page -- other/biases`; without a name, show the site."""
     if not session.posargs:
         alone(session)
         options = ["--watch", "src", "--doctree-dir", DOCTREES, "-c", ".", "-n"]

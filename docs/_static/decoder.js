@@ -1,5 +1,4 @@
-// "Ask it yourself": a panel that runs the trained decoders when the reader presses Start. It asks as the question in
-// explorers/question.js does.
+// "Ask it yourself": a panel that runs the trained decoders from Start on. It asks as explorers/question.js does.
 "use strict";
 
 addEventListener("DOMContentLoaded", () => { // when the explorers are known

@@ -25,8 +25,17 @@ SCORES = (
     "accessibility",
     "best-practices",
     "seo",
-)  # all but the first must be 100
-CHECKS = ("html", "links", "policy", "weight", "overflow", "keyboard", "axe", "no script")
+)  # all but speed must be 100
+CHECKS = (
+    "html",
+    "links",
+    "policy",
+    "weight",
+    "keyboard",
+    *browser.ASKED,
+    "axe",
+    "no script",
+)
 
 
 def look(address, thorough):
@@ -103,23 +112,15 @@ def low(name, line):
 
 def table(scores, weights, faults):
     """A row for each page: its scores and weight, and how many faults each check that looked has found."""
-    heads = ["page", *SCORES, "KiB", *(check for check in CHECKS if check != "weight")]
-    rows = [heads]
+    checks = [check for check in CHECKS if check != "weight"]
+    rows = [["page", *SCORES, "KiB", *checks]]
     for name, found in faults.items():
-        marks = [
-            f"{len(found[check])} ✗" if found.get(check) else "✓" * (check in found)
-            for check in heads[len(SCORES) + 2 :]
-        ]
         known = scores.get(name, {})  # Lighthouse looks at some pages only
-        numbers = [known.get(check, "") for check in SCORES] + [weights[name]]
-        rows.append([name, *map(str, numbers), *marks])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    )
+        numbers = [str(known.get(check, "")) for check in SCORES] + [str(weights[name])]
+        counts = {check: f"{len(said)} ✗" if said else "✓" for check, said in found.items()}
+        rows.append([name, *numbers, *(counts.get(check, "") for check in checks)])
+    line = "  ".join(f"{{:{max(map(len, column))}}}" for column in zip(*rows, strict=True))
+    return "\n".join(line.format(*row).rstrip() for row in rows)
 
 
 def main():

@@ -1,5 +1,6 @@
 """A page in the browser: what it fetches and complains about, its fit, keyboard, axe, and no script."""
 
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlsplit
 from zlib import crc32
@@ -7,6 +8,15 @@ from zlib import crc32
 from . import npm
 
 PHONE, WIDE = {"width": 375, "height": 812}, {"width": 1440, "height": 900}
+ASKED = {  # at which sizes, with which framework shown
+    "overflow": [(PHONE, 0), (PHONE, 1)],
+    "pointer": [(WIDE, 0), (PHONE, 1)],
+    "header": [(PHONE, 0), (PHONE | {"width": 320}, 1)],
+    "filters": [(WIDE, 0)],
+    "paper": [(PHONE | {"width": 700}, 0)],
+    "embeds": [(WIDE, 0)],
+}
+COLUMNS = (375, 640, 880, 1440)  # into which an explorer may be put
 KIB, HEAVIEST, HEAVIEST_DECK = 1024, 300, 250
 PATIENCE = 180_000  # milliseconds, for a busy machine
 WEIGHT = """["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
@@ -32,9 +42,9 @@ def faults(browser, address, thorough=True):
     page.evaluate(SCRIPT.read_text(encoding="utf-8"))
     words = page.evaluate("audit.words()")
     # reveal.js writes its speaker's window with scripts of its own, which no policy would let in
-    found["policy"] = [] if deck else policy(page.evaluate("audit.policy()"))
+    found["policy"] = [] if deck else page.evaluate("audit.policy()")
     found["keyboard"] = keyboard(page)
-    found["overflow"] = overflow(page)
+    found |= {check: asked(page, check) for check in ASKED}
     if thorough:
         found["axe"] = axe(page)
     context.close()
@@ -71,24 +81,30 @@ def listen(page, address):
     return heard
 
 
-def policy(text):
-    """What a content security policy must say: that no script stands in the page itself."""
-    if not text:
-        return ["there is no content security policy"]
-    rules = {rule.split()[0]: rule.split()[1:] for rule in text.split(";") if rule.strip()}
-    scripts = rules.get("script-src", rules.get("default-src", ["*"]))
-    loose = {"*", "'unsafe-inline'", "'unsafe-eval'", "https:", "http:"} & set(scripts)
-    return [f"the policy lets in scripts from {source}" for source in sorted(loose)]
-
-
-def overflow(page):
-    """What does not fit on a phone, with either framework shown."""
-    page.set_viewport_size(PHONE)
+def asked(page, check):
+    """What a page answers to a check."""
     found = []
-    for framework in (0, 1):
+    page.emulate_media(media="print" if check == "paper" else "screen")
+    for size, framework in ASKED[check]:
+        page.set_viewport_size(size)
         page.evaluate("n => audit.show(n)", framework)
-        found += page.evaluate("audit.overflow()")
+        answer = page.evaluate(f"audit.{check}()")
+        found += whole(page.context, answer) if check == "embeds" else answer
+    page.emulate_media(media="screen")
     return list(dict.fromkeys(found))
+
+
+def whole(context, lines):
+    """Which explorers are cut off in the frames that their lines make, at any width."""
+    host, found = context.new_page(), []
+    for line, width in product(lines, COLUMNS):
+        host.set_viewport_size({"width": width, "height": 900})
+        host.set_content(f'<body style="margin: 0">{line}')
+        frame = host.frames[1]
+        frame.evaluate(SCRIPT.read_text(encoding="utf-8"))
+        found += frame.evaluate("audit.whole()")
+    host.close()
+    return found
 
 
 def keyboard(page):
@@ -99,23 +115,11 @@ def keyboard(page):
         for _ in range(20):
             page.keyboard.press("Tab")
     found = page.evaluate("audit.missed()")
-    tries = page.evaluate("audit.tries()")
-    for number in tries["tabs"]:
-        page.evaluate("n => audit.focusTab(n)", number)
-        before = page.evaluate("n => audit.openTab(n)", number)
-        page.keyboard.press("ArrowRight")
-        if page.evaluate("n => audit.openTab(n)", number) == before:
-            name = page.evaluate("n => audit.nameTab(n)", number)
-            found.append(f"the arrow does not turn {name}")
-        page.keyboard.press("ArrowLeft")
-    for number in tries["folds"]:
-        page.evaluate("n => audit.focusFold(n)", number)
-        for key in ("Enter", "Space"):
-            before = page.evaluate("n => audit.openFold(n)", number)
+    for number, keys in enumerate(page.evaluate("audit.tries()")):
+        for key in keys:
+            page.evaluate("n => audit.focus(n)", number)
             page.keyboard.press(key)
-            if page.evaluate("n => audit.openFold(n)", number) == before:
-                name = page.evaluate("n => audit.nameFold(n)", number)
-                found.append(f"{key} does not turn {name}")
+            found += page.evaluate("key => audit.turned(key)", key)
     return found
 
 

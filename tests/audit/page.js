@@ -28,7 +28,7 @@ window.audit = (() => {
   };
   const build = async () => {
     for (const late of all(".explorer")) {
-      late.scrollIntoView();
+      late.scrollIntoView({ behavior: "instant" });
       for (let wait = 0; wait < 60 && !late.matches(".is-live"); wait++) await frames();
     }
   };
@@ -84,6 +84,95 @@ window.audit = (() => {
     return faults;
   };
 
+  // What a pointer presses is not covered; a button that shows itself when it is near counts, too.
+  const pointer = () => {
+    const faults = [];
+    for (const e of all("button, summary").filter((e) => e.checkVisibility({ checkVisibilityCSS: true }))) {
+      e.scrollIntoView({ block: "center", behavior: "instant" });
+      const { x, y, width, height } = e.getBoundingClientRect();
+      const hit = document.elementFromPoint(x + width / 2, y + height / 2);
+      if (width && hit && !e.contains(hit)) faults.push(`${name(hit)} covers ${name(e)}`);
+    }
+    return faults;
+  };
+
+  // The header of a small screen holds what it shows, and covers no place that a link leads to. Places are of
+  // few kinds, and one in the middle of the page stands for its kind.
+  const header = async () => {
+    const bar = document.querySelector(".mobile-header");
+    if (!bar || !seen(bar)) return [];
+    document.documentElement.style.scrollBehavior = "auto";
+    const edge = () => bar.getBoundingClientRect();
+    const out = ({ top, bottom }) => top < edge().top - 1 || bottom > edge().bottom + 1;
+    const faults = all("*", bar).filter((e) => seen(e) && out(e.getBoundingClientRect()))
+      .map((e) => `${name(e)} sticks out of the header`);
+    const ids = new Set(all("a[href^='#']").map((link) => link.hash.slice(1)));
+    const kinds = Map.groupBy(
+      all("article [id]").filter((e) => ids.has(e.id) && e.checkVisibility()),
+      (e) => e.localName + getComputedStyle(e).scrollMarginTop,
+    );
+    for (const places of kinds.values()) {
+      const place = places[places.length >> 1];
+      location.replace(`#${place.id}`);
+      await frames();
+      const { top } = place.getBoundingClientRect();
+      if (top < edge().bottom - 1)
+        faults.push(`${name(place)} rests at ${Math.round(top)}, below a header of ${Math.round(edge().bottom)}`);
+    }
+    return faults;
+  };
+
+  // Where nothing moves, a drawing keeps its proportions, and a twin its own height. Paper shows nothing that one
+  // presses, but for the heads of a table.
+  const squeezed = () => {
+    const faults = [];
+    for (const e of all("svg.figure").filter(seen)) {
+      const { width, height } = e.getBoundingClientRect(), box = e.viewBox.baseVal;
+      const off = box?.width ? (height * box.width) / (width * box.height) : 1;
+      if (Math.abs(off - 1) > 0.02) faults.push(`${name(e)} is ${Math.round(width)} by ${Math.round(height)} pixels`);
+    }
+    for (const e of all(".explorer").filter(seen)) {
+      const range = document.createRange();
+      range.selectNodeContents(e);
+      const empty = Math.round(e.getBoundingClientRect().bottom - range.getBoundingClientRect().bottom);
+      if (empty > 40) faults.push(`${name(e)} ends with ${empty} empty pixels`);
+    }
+    return faults;
+  };
+  const paper = () => [
+    ...all("button, input, select, textarea").filter((e) => seen(e) && !e.closest("th, .sd-tab-set")).map((e) => `${name(e)} is printed`),
+    ...squeezed(),
+  ];
+
+  // Two ticks at a time: each count says what is left, and no part of the page is empty without a word.
+  const filters = async () => {
+    const boxes = all(".filters input"), faults = [];
+    const left = (box) => all(`.tag_models li:has(.${box.id})`).filter((e) => e.checkVisibility()).length;
+    const count = (box) => Number(box.closest("li").textContent.match(/\d+\s*$/));
+    for (const pair of boxes.flatMap((a, n) => boxes.slice(n + 1).map((b) => [a, b]))) {
+      for (const box of pair) box.click();
+      const names = pair.map(({ labels }) => `“${labels[0].textContent}”`).join(" and ");
+      const wrong = boxes.filter((box) => count(box) !== left(box));
+      if (wrong.length) faults.push(`${names}: ${name(wrong[0].labels[0])} counts ${count(wrong[0])}, not ${left(wrong[0])}`);
+      const empty = all(".tag_models").filter((e) => !e.innerText.trim() && seen(e.previousElementSibling) && e.previousElementSibling.matches("h2"));
+      if (empty.length) faults.push(`${names} leave nothing below ${name(empty[0].previousElementSibling)}`);
+      for (const box of pair) if (box.checked) box.click();
+    }
+    return faults;
+  };
+
+  // The lines that put explorers into other pages, and, in the frame that one makes, whether all is in sight.
+  const embeds = async () => {
+    for (const fold of all("details.embed")) fold.open = true;
+    await frames();
+    return all(".embed code").map((line) => line.textContent);
+  };
+  const whole = async () => {
+    const cut = () => document.documentElement.scrollHeight - innerHeight;
+    for (let wait = 0; wait < 60 && (cut() > 0 || !document.querySelector(".is-live")); wait++) await frames();
+    return cut() > 0 ? [`${document.title} is cut off by ${cut()} at ${innerWidth}`] : [];
+  };
+
   // The keyboard. A look is all that may tell that an element has the focus.
   const LOOK = ["outlineStyle", "outlineWidth", "outlineColor", "boxShadow", "backgroundColor",
     "borderBottomColor", "borderTopColor", "color", "textDecorationLine", "opacity", "transform"];
@@ -119,20 +208,25 @@ window.audit = (() => {
       ...[...shut.map(({ set }) => set), ...folds].map((e) => `Tab does not reach ${name(e)}`),
     ];
   };
-  // The tab sets and the folds that can be tried, each by its number.
-  const tries = () => ({
-    tabs: tabSets().flatMap(({ set, inputs }, n) => (seen(set) && inputs.length > 1 ? [n] : [])),
-    folds: all("summary").flatMap((e, n) => (seen(e) ? [n] : [])),
-  });
-  const focusTab = (n) => {
-    const { inputs } = tabSets()[n];
-    (inputs.find((input) => input.checked) ?? inputs[0]).focus();
+  // The tab sets and the folds that can be tried, each by its number, and the keys that turn it, one after the other.
+  let things, tried, was;
+  const tries = () => {
+    const sets = tabSets().filter(({ set, inputs }) => seen(set) && inputs.length > 1).map((tabs) => ({
+      e: tabs.set, keys: ["ArrowRight", "ArrowLeft"], state: () => tabs.panels.indexOf(open(tabs)[0]),
+      at: () => tabs.inputs.find((input) => input.checked) ?? tabs.inputs[0],
+    }));
+    const folds = all("summary").filter(seen).map((e) => ({
+      e, keys: ["Enter", "Space"], state: () => e.parentElement.open, at: () => e,
+    }));
+    things = [...sets, ...folds];
+    return things.map(({ keys }) => keys);
   };
-  const openTab = (n) => tabSets()[n].panels.indexOf(open(tabSets()[n])[0]);
-  const nameTab = (n) => name(tabSets()[n].set);
-  const focusFold = (n) => all("summary")[n].focus();
-  const openFold = (n) => all("summary")[n].parentElement.open;
-  const nameFold = (n) => name(all("summary")[n]);
+  const focus = (n) => {
+    tried = things[n];
+    tried.at().focus();
+    was = tried.state();
+  };
+  const turned = (key) => (tried.state() === was ? [`${key} does not turn ${name(tried.e)}`] : []);
 
   // Without scripts: what there is to read, and what moves all the same.
   const words = () => {
@@ -155,6 +249,7 @@ window.audit = (() => {
       fold.querySelector("summary")?.click();
       if (fold.open === before) faults.push(`${name(fold)} does not open`);
     }
+    faults.push(...squeezed());
     for (const slide of all(".slides > section")) if (!seen(slide)) faults.push(`${name(slide)} is hidden`);
     return faults;
   };
@@ -169,8 +264,16 @@ window.audit = (() => {
     );
   };
 
-  const policy = () => document.querySelector("meta[http-equiv=Content-Security-Policy]")?.content;
+  // A content security policy lets no script in that stands in the page itself, or comes from anywhere.
+  const policy = () => {
+    const text = document.querySelector("meta[http-equiv=Content-Security-Policy]")?.content;
+    if (!text) return ["there is no content security policy"];
+    const rules = Object.fromEntries(text.split(";").map((rule) => rule.trim().split(/\s+/)).map(([kind, ...from]) => [kind, from]));
+    const scripts = rules["script-src"] ?? rules["default-src"] ?? ["*"];
+    const loose = ["*", "'unsafe-inline'", "'unsafe-eval'", "https:", "http:"].filter((source) => scripts.includes(source));
+    return loose.map((source) => `the policy lets in scripts from ${source}`);
+  };
 
-  return { show, overflow, watch, goes, missed, tries, focusTab, openTab, nameTab, focusFold,
-    openFold, nameFold, violations, words, works, policy };
+  return { show, overflow, pointer, header, paper, filters, embeds, whole, watch, goes, missed, tries, focus,
+    turned, violations, words, works, policy };
 })();

@@ -1,7 +1,7 @@
 """What people type into the search, and the page, or section, that should be its first answer."""
 
 QUERIES = {  # each with one or several right answers, as their addresses begin
-    "alibi slopes": ("position/biases", "questions/alibi"),
+    "alibi slopes": ("other/biases", "questions/alibi"),
     "attention weights from sdpa": ("questions/attention-weights",),
     "bfloat16": ("questions/rope-in-bfloat16", "fix/debugging#", "reference/measurements"),
     "BOS token": ("fix/triage",),
@@ -33,7 +33,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
         "questions/which-rope-theta",
     ),
     "kv cache": ("scale/memory", "build/model", "questions/is-causal"),
-    "learned position embeddings": ("position/learned",),
+    "learned position embeddings": ("other/learned",),
     "left padding": ("questions/left-padding", "build/model"),
     "llama.cpp rope-scaling yarn command line": ("fix/llama_cpp", "build/extending"),
     "MLA": ("reference/glossary", "reference/atlas", "build/"),
@@ -57,7 +57,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
     "sliding window off by one": ("attention/masking", "questions/does-a-sliding-window"),
     "sliding window": ("attention/masking", "questions/does-a-sliding-window"),
     "softcap": ("build/configurations",),
-    "T5 bias": ("position/biases",),
+    "T5 bias": ("other/biases",),
     "tensor parallel": ("fix/conformance", "build/model"),
     "vLLM and transformers differ after 32k tokens": ("fix/vllm",),
     "which library uses True for masked": ("fix/libraries", "questions/attention-mask"),

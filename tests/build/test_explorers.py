@@ -26,11 +26,16 @@ TILES = """tiles => tiles.map((tile, n) =>
 REDS = """sectors => sectors.map((sector) => { // from which angle on, and to which
     const [, , x, y, , , , , , u, v] = sector.getAttribute("d").match(/[-\\d.]+/g).map(Number);
     return [Math.atan2(x, -y), Math.atan2(u, -v)]; })"""
+PUT = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }"
 BARS = "bars => bars.map((bar) => Number(getComputedStyle(bar).scale.split(' ')[1] ?? 1))"
 KINDS = ("later", "now", "waits")  # pairs to do, pairs being done, and workers that wait
 KEPT = "outputs => outputs.map((output) => Number(output.dataset.value))"
+SHADE = "cells => cells.map((cell) => Number(cell.getAttribute('fill-opacity')))"
 KINDS_OF = "all => all.map((slot) => slot.className)"
 CORNERS = "all => all.map((box) => [box.getBoundingClientRect().x, box.getBoundingClientRect().y])"
+LESSON = """the man bites the dog
+5 of 5 outputs the same without positions
+0 of 5 outputs the same with positions"""
 KEYS = np.array([[0.0, 1.0], [-0.8, -0.6], [0.8, -0.6]])
 GIVEN = {
     "swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()},
@@ -40,6 +45,8 @@ GIVEN = {
 GIVEN["dials"] = {"width": 128, "base": 5e4, "trained": 4096, "tokens": 9, "longest": 2**17}
 POWERS = np.sort(np.random.default_rng(9).choice([1.0, 2, 5], (6, 6)))  # which rise
 LOWER = [row[: i + 1] for i, row in enumerate(POWERS.tolist())]
+WRITTEN = {"as trained": [[" B,"], ["\n\n"]], "positions off": [[" and"]]}
+GIVEN["says"] = {"trained": 8, "lengths": [0, 4096], "prompts": ["A,"], "ways": WRITTEN}
 GIVEN["tiles"] = {"rows": LOWER, "values": [8.0, 6, 4, 9, 3, 1], "size": 2, "first": 1}
 GIVEN["ring"] = {"workers": 4, "balanced": reference.balanced_order(16, 4).tolist()}
 WALL = {name: atlas.scores(name) for name in ("rotary", "sinusoidal", "T5", "Swin")}
@@ -50,6 +57,10 @@ GIVEN["wall"]["schemes"] = [
     {"name": name, "place": name, "anchor": atlas.anchor(name), "has": [k < 2]}
     for k, name in enumerate(WALL)
 ]
+RUN = {"heads": [2, 1], "scores": [[0.1, 0.5, 0.75], [0.0, 0.25, 0.875]]}
+RUN["maps"] = [["0z" * 105] * 3, ["z0" * 105] * 3]
+RUNS = [RUN | {"loss": [6.5, 3, low]} for low in (0.25, 1.25)]
+GIVEN["induction"] = {"every": 75, "text": 2 * "abcdefghij", "runs": RUNS}
 DESIGNS = [
     {"name": f"d{n}", "model": "a model", "bytes": size, "window": 2 * n, "sinks": n}
     for n, size in enumerate((1152, 4096))
@@ -84,10 +95,7 @@ def page(browser, folder):
 
 def move(page, name, value):
     """Move a slider as a finger would, up to the event."""
-    put = (
-        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }"
-    )
-    page.locator(f"#explorer-{name}").evaluate(put, value)
+    page.locator(f"#explorer-{name}").evaluate(PUT, value)
 
 
 def shows(page, explorer, name, wanted, last_digit=5.1e-5, exact=1e-11):
@@ -183,10 +191,11 @@ def outputs(order, positions):
 @pytest.mark.parametrize("positions", [False, True])
 def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
     page.locator("#explorer-swap-positions").set_checked(positions)
-    page.locator(".tiles button").nth(4).drag_to(page.locator(".tiles button").nth(1))
-    for wanted in ([0, 4, 2, 3, 1], [0, 4, 2, 1, 3]):
+    page.locator(".tiles button").nth(4).drag_to(page.locator(".tiles button").nth(2))
+    for wanted in ([0, 2, 4, 3, 1], [0, 2, 4, 1, 3]):
         rows = np.array(page.locator(".tiles button").evaluate_all(TILES))
-        order, same = rows[:, 0].argsort(), int(page.inner_text(".explorer-swap output")[0])
+        same = page.locator(".explorer-swap output").evaluate_all(KEPT)[positions]
+        order = rows[:, 0].argsort()
         assert order.tolist() == wanted
         now = rows[order, 1:]
         assert now == pytest.approx(outputs(order, positions), abs=1e-12)
@@ -195,15 +204,31 @@ def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
         page.locator(".tiles button", has_text="dog").press("ArrowLeft")
     page.locator(".tiles button").nth(0).click()  # two words are picked one after the other
     page.locator(".tiles button").nth(2).press("Enter")
-    assert page.inner_text(".explorer-swap q") == "bites man dog the the"
+    assert page.inner_text(".explorer-swap q") == "bites the dog man the"
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+@pytest.mark.parametrize(
+    "flips", [[], [0], [2000], [0, 0]]
+)  # milliseconds, before and after the swap
+def test_five_words_end_on_their_lesson_whenever_one_flips(browser, folder, motion, flips):
+    page = browser.new_page(reduced_motion=motion)
+    page.clock.install()
+    page.goto((folder / "index.html").as_uri())
+    for wait in flips:
+        page.clock.run_for(wait)
+        page.click("#explorer-swap-positions")
+    page.clock.run_for(5000)
+    assert page.inner_text(".explorer-swap .said") == LESSON
+    page.close()
 
 
 @pytest.mark.parametrize("back", ["Escape", "Enter"])
 def test_a_picked_word_goes_back_and_two_alike_are_one(page, back):
-    page.locator("#explorer-swap-positions").check()
-    for word in (0, 3):  # both are "the"
+    for word in (1, 4, 0, 3):  # the last two are "the"
         page.locator(".tiles button").nth(word).click()
-    assert page.inner_text(".explorer-swap .said").endswith("5 of 5 outputs the same")
+    assert page.inner_text(".explorer-swap .said") == "the dog bites the man"
+    assert page.locator(".tiles .differs").count() == 0
     dog = page.locator(".tiles button", has_text="dog")
     dog.press("Enter")
     assert dog.get_attribute("aria-pressed") == "true"
@@ -256,6 +281,23 @@ def test_the_dials_are_those_of_the_library(page, steps):
         reds = np.stack([seen, np.where(lost, end, seen)])
         assert abs(np.exp(1j * drawn) - np.exp(1j * reds)).max() < 2e-3
         page.keyboard.press("ArrowRight")
+
+
+@pytest.mark.parametrize(
+    ("way", "length", "wanted"),
+    [
+        (0, 0, "A, B,\nas trained, nothing before it"),
+        (0, 1, "A, \u21b5\nas trained, after 4,096 tokens, beyond the 8 of training"),
+        (1, 0, "A, and\npositions off, nothing before it"),
+    ],
+)
+def test_what_was_recorded_is_said(page, way, length, wanted):
+    page.focus(".explorer-says [name=way]:checked")
+    for _ in range(way):
+        page.keyboard.press("ArrowRight")
+    move(page, "says-length", length)
+    assert page.inner_text(".explorer-says [role=status]").strip() == wanted
+    assert page.locator(".explorer-says .far").count() == length
 
 
 @pytest.mark.parametrize("tile", range(6))
@@ -315,6 +357,18 @@ def test_steps_play_until_the_last_and_keys_move_them(page):
     page.wait_for_selector(".explorer-ring button >> text=play")
     button.dblclick()
     assert (button.inner_text(), step.input_value()) == ("play", "0")
+
+
+@pytest.mark.parametrize(("scheme", "head"), [(0, 1), (1, 0)])
+def test_a_head_that_forms_is_shown_as_recorded(page, scheme, head):
+    for choice in (scheme, 2 + head):
+        page.click(f".explorer-induction [type=radio] >> nth={choice}")
+    page.press("#explorer-induction-step", "End")
+    assert f"Step 150: layer {head}" in page.inner_text(".explorer-induction .said")
+    shows(page, "induction", "loss", RUNS[scheme]["loss"][2], 5.1e-3)
+    shows(page, "induction", "score", RUN["scores"][head][2], 5.1e-3)
+    shades = page.locator(".explorer-induction rect").evaluate_all(SHADE)
+    assert shades == [float(each == "z") for each in RUN["maps"][head][2]]
 
 
 @pytest.mark.parametrize("shift", [0, 5, 8, 40])

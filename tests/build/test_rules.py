@@ -1,6 +1,8 @@
 """The book's own rules: its front matter, its cells, its sources, its glossary."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +10,7 @@ import pytest
 
 from tests.build.books import ROOT
 from tests.pages import conftest as rules
+from tests.pages.reading import Page
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -24,6 +27,28 @@ def test_every_page_keeps_the_rules(page):
     for code in CELL.findall(text):
         scratch = ":tags: [scratch]" in code  # where a cache, which remembers, is a class
         assert scratch or not re.search(r"^\s*class ", code, re.MULTILINE), "no classes"
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_the_visible_cells_of_a_page_define_what_they_use(framework, tmp_path):
+    """They are its notebook, which would otherwise fail at night, or at a reader's."""
+    (other,) = {"torch", "jax"} - {framework}
+    for page in map(Page, PAGES):
+        code = [c.code for c in page.cells if c.visible and other not in c.tags]
+        path = tmp_path / f"{page.name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n\n".join(code), "utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--select=F821,F823",
+        tmp_path,
+    ]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_a_page_of_a_concept_shows_its_source():

@@ -2,6 +2,7 @@
 
 import copy
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -100,15 +101,47 @@ def test_a_mask_of_the_call_hides_slots_as_well(column):
     assert_close(column, out, column.numpy(want))
 
 
-def test_of_a_chunk_longer_than_a_window_the_last_positions_stay(column):
-    backwards = np.arange(6)[::-1].copy()
-    tokens = np.broadcast_to(1.0 * backwards[:, None], (1, 6, DIM // HEADS))
-    cache = room(column, batch=(), groups=1, window=3)
-    tokens = column.array(tokens)
-    cache, _ = cache.append(tokens, tokens, column.positions(backwards))
-    places = column.numpy(cache.positions)[:3]
-    assert sorted(places) == [3, 4, 5]
-    assert np.array_equal(column.numpy(cache.key)[0, :3, 0], places)
+ODD = [[0, 1, 1, 1, 2, 3, 3], [5, 3, 4, 0, 0, 9, 2]], [[0, 1, 2, 20, 21, 21, 40]] * 2
+
+
+@pytest.mark.parametrize("where", [*ODD, [[-1, -1, 4, 4, 2, 2, 9], [7, 7, 0, 9, -1, 3, 3]]])
+@pytest.mark.parametrize("sizes", [(4, 1, 1, 1), (1, 0, 3, 3)])
+@pytest.mark.parametrize("given", ["at hand", "on a device"])
+def test_positions_may_repeat_fall_and_leave_gaps(column, where, sizes, given, monkeypatch):
+    """A tree of drafts, text beside an image: each token sees those that came before, as in one pass."""
+    where = np.array(where)
+    if column.name == "torch" and given == "on a device":
+        monkeypatch.setattr("posattn.torch.attention.cache.readable", lambda x: False)
+    for options in ({}, {"mask": column.Window(3)}):
+        layer = make(column, bias=column.ALiBi(HEADS), **options)
+        call = jax.jit(layer) if (column.name, given) == ("jax", "on a device") else layer
+        x, cache, outs, start = draw(910, 2, N, DIM), room(column), [], 0
+        for size in sizes:
+            part = slice(start, start := start + size)
+            at = column.positions(where[:, part])
+            out, cache = call(column.array(x[:, part]), cache=cache, query_positions=at)
+            outs.append(column.numpy(out))
+        real = where >= 0
+        options = {"query_positions": column.positions(where), "causal": True}
+        seen = np.broadcast_to(real[:, None], (2, N, N))
+        whole = column.numpy(layer(column.array(x), mask=column.array(seen), **options))
+        got = np.concatenate(outs, axis=1)
+        assert error(got[real], whole[real]) <= 1e-12
+
+
+@pytest.mark.parametrize("where", [[2], [3, 3], [1, 2]])
+def test_a_ring_refuses_positions_that_do_not_rise(column, where, monkeypatch):
+    """What it would let go of is still to be seen; where it cannot raise, the answer is NaN."""
+    layer, x = make(column), column.array(draw(910, 2, N, DIM))
+    _, cache = layer(x[:, :3], cache=room(column, window=4))
+    at = {"query_positions": column.positions(np.array(where))}
+    with pytest.raises(ValueError, match=r"must rise from token to token .* window of 4"):
+        layer(x[:, : len(where)], cache=cache, **at)
+    monkeypatch.setattr("posattn.torch.attention.cache.readable", lambda x: False)
+    if column.name != "reference":
+        call = jax.jit(layer) if column.name == "jax" else layer
+        out, _ = call(x[:, : len(where)], cache=cache, **at)
+        assert np.isnan(column.numpy(out)[:, len(where) // 2]).all()
 
 
 def test_torch_attends_only_to_slots_that_were_reached(torch_column):
@@ -125,13 +158,15 @@ def test_torch_attends_only_to_slots_that_were_reached(torch_column):
         _, cache = layer(part, cache=cache)
     assert calls == [(3, True, True), (4, True, False), (5, True, False)]
     layer(x[:, :1], cache=cache, query_positions=torch.tensor([[5], [4]]))
-    assert calls[3] == (6, False, False)  # one example stands behind the other
+    assert calls[3] == (6, True, False)  # the last token of each, wherever it stands
     empty = layer.init_cache((2,), 50)
     layer(x[:, :1], cache=empty, query_positions=torch.tensor([[-1], [-1]]))
     assert calls[4] == (1, False, False)  # nothing but padding
+    layer(x[:, :1], cache=cache, query_positions=torch.tensor([[6], [-1]]))
+    assert calls[5] == (7, False, False)  # one example has a token more than the other
     every = torch.ones(51, dtype=torch.bool)
     layer(x[:, :1], cache=cache, mask=every[None])
-    assert calls[5] == (51, False, False)  # a mask of all slots
+    assert calls[6] == (51, False, False)  # a mask of all slots
 
 
 def test_append_writes_and_a_copy_keeps_what_was(torch_column):

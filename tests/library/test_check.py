@@ -499,7 +499,10 @@ def test_the_framework_is_that_of_the_module_or_process(module, monkeypatch):
     without = {n: m for n, m in sys.modules.items() if n.partition(".")[0] != "jax"}
     monkeypatch.setattr(sys, "modules", without)
     assert detect(orphan) == "torch"
-    without.pop("torch")
+    without.pop("torch")  # whose `init_process_group` leaves a function in `sys`
+    monkeypatch.setattr(
+        sys, "excepthook", type("Hook", (), {"__module__": "torch.distributed"})
+    )
     assert detect(orphan) == "numpy"
 
 

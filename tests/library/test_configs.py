@@ -143,8 +143,36 @@ def test_params_json_of_mistral_and_meta_is_read(tmp_path):
         assert configs.plan(given).layers[0] == replace(halves, rope=turned)
     mistral = sizes | {"head_dim": 128, "sliding_window": 4096}
     assert configs.plan(mistral).layers[31].window == 4096
+    assert not configs.plan(mistral | {"ffn_dim_multiplier": 1.3}).unread
 
 
+READ = [  # what says nothing of attention, or stands without its tower
+    (LLAMA | {"sliding_window": 9, "use_sliding_window": False}, LLAMA),
+    (LLAMA | {"model_type": "gemma3"}, LLAMA | {"model_type": "gemma3_text"}),
+    ({"model_type": "deberta-v2", "conv_kernel_size": 3, "conv_act": "gelu"}, {"model_type": "deberta-v2"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "same"), READ)
+def test_a_key_that_changes_no_attention_is_read(config, same):
+    assert configs.plan(config) == configs.plan(same)
+
+
+def test_minimax_m3_rotates_whole_heads_unless_a_share_is_told():
+    """As its class in transformers, which has a `rotary_dim` of 64 and does not use it."""
+    config = {"model_type": "minimax_m3_vl_text", "num_hidden_layers": 1}
+    assert configs.plan(config).layers[0].rope.rotary_dim == 128
+    half = configs.plan(config | {"partial_rotary_factor": 0.5, "rotary_dim": 64})
+    assert half.layers[0].rope.rotary_dim == 64
+    with pytest.raises(ValueError, match="rotary_dim is known only as 128"):
+        configs.plan(config | {"rotary_dim": 64})
+
+
+META = {"dim": 64, "n_layers": 2, "n_heads": 4}
+OTHERS = (  # keys of ExecuTorch's params.json, of which some are named config.json
+    "use_hf_rope partial_rotary_factor no_rope_layer_interval attention_multiplier query_window "
+    "rms_norm_add_unit_offset embedding_scale_factor layer_types"
+)
 UNREADABLE = [  # bytes are what a file holds
     (b"{", ValueError, "is no JSON"),
     (b"\xff\xfe\xfd", ValueError, "is no JSON"),
@@ -155,9 +183,12 @@ UNREADABLE = [  # bytes are what a file holds
     ({}, ValueError, "model_type is missing, which names the family; add it$"),
     ({"model_type": 3}, TypeError, "model_type must be a string, got 3"),
     ({"model_type": "lama"}, ValueError, "'lama' is not known; did you mean llama"),
+    ({"model_type": "phi4"}, ValueError, "'phi4' is not known; did you mean phi3"),
     ({"model_type": "fluxTransformer2dModel"}, ValueError, "did you mean FluxTransformer2DModel"),
     *(({"model_type": name}, ValueError, f"'{name}' is not known; if its attention is")
-        for name in ("zzz", "glm4v2", "phi4")),  # near to a known one, with another attention
+        for name in ("zzz", "glm4v2")),  # near to a known one, with another attention
+    *((META | {key: 0.75}, ValueError, f"{key} = 0.75 is no key that Meta or Mistral have")
+        for key in OTHERS.split()),
     ({"model_type": "seer", "text_config": 3}, TypeError, "seer: text_config must be a dictionary, got 3"),
     ({"model_type": "seer", "text_config": {"hidden_size": 3}}, ValueError, "text_config: model_type is m"),
 ]  # fmt: skip
@@ -337,6 +368,8 @@ CONTRADICTIONS = [
     ("llama-3.1", {"original_max_position_embeddings": 4096}, "original_max_position_embeddings = 8192"),
     ("llama-3", {"num_key_value_heads": 5}, "num_key_value_heads = 5 must divide"),
     ("llama-3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1, since"),
+    *(("llama-3", {key: 5}, f"{key} = 5 is no key .*; did you mean rope_theta?")
+        for key in ("rope_thetaa", "rope_thta", "rope_theat", "rope_theto")),  # beside the right one
     ("llama-3", {"sliding_window": 4096}, "sliding_window = 4096 is no key that this"),
     ("llama-3", {"rope_scaling": {"full_attention": {"type": "linear"}}}, "must hold numbers, since"),
     ("gpt-oss", {"layer_types": ["full_attention"]}, "layer_types must hold 24 entries, got 1"),

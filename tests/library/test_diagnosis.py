@@ -109,7 +109,8 @@ class Attention(nn.Module):
         if self.window:
             seen = seen & (apart < self.window)
         if shown is not None:
-            seen = seen & shown.bool()[:, None, None, :]
+            shown = shown[:, None] if shown.ndim == 2 else shown  # of pairs if not
+            seen = seen & shown.bool()[:, None]
         wide = torch.promote_types(scores.dtype, torch.float32)
         scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1, dtype=wide).to(scores.dtype)
@@ -504,6 +505,46 @@ def test_gaps_between_positions_count():
     inputs = {"input_ids": torch.randint(0, 40, (1, 8)), "position_ids": where}
     model, config = Model({"window": None, "base": 1e4}), scaled() | {"rope_scaling": None}
     assert diagnose(model, config, inputs).agrees
+
+
+ROWS = {  # where the tokens of packed rows stand, and what a model that goes by it may do wrong
+    "restarts": ([0, 1, 2, 3, 0, 1, 0, 0, 1, 2], "A document sees those before it"),
+    "begins later": ([5, 6, 7, 2, 3, 4, 5, 0, 1, 2], "A document sees those before it"),
+    "gaps": (
+        [0, 1, 1, 1, 2, 3, 9, 10, 11, 12],
+        "A gap in position_ids, or one that comes again",
+    ),
+}
+
+
+@pytest.mark.parametrize(("where", "cause"), ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("padding", [0, 2])
+def test_documents_are_part_of_what_is_compared(where, cause, padding):
+    where = torch.tensor([where, [0, 1, 2, 3, 4, 5, 6, 0, 1, 2]])
+    inputs = {"input_ids": torch.randint(0, 40, where.shape), "position_ids": where}
+    if padding:
+        inputs["attention_mask"] = (torch.arange(10) >= padding).expand(2, -1)
+    falls = where < where.roll(1, -1)
+    alone, gaps = (
+        (falls | (where == 0)).cumsum(-1),
+        (where != where.roll(1, -1) + 1).cumsum(-1),
+    )
+
+    class Packed(Model):
+        def forward(self, input_ids, attention_mask=None, position_ids=None, by=alone):
+            seen = by[:, None] == by[..., None]
+            seen = seen if attention_mask is None else seen & attention_mask[:, None]
+            return super().forward(input_ids, seen, position_ids)
+
+    size = None if cause.startswith("A gap") else 5  # a window goes by rows in the model
+    layers, config = ({"window": size},) * 2, CONFIG | {"sliding_window": size}
+    model = Packed(*layers, {"window": size, "base": 1e4})
+    assert agreeing(diagnose(model, config, inputs)) == [True, True, False]
+    wrong = torch.zeros_like(where) if size else gaps
+    found = diagnose(Packed(*layers, *layers[:1]), config, inputs | {"by": wrong}).findings
+    assert {line.causes[0].partition(":")[0].partition(", is")[0] for line in found} == {
+        cause
+    }
 
 
 def test_a_model_is_left_as_it_was():

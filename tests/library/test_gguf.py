@@ -1,5 +1,6 @@
 """A model in one GGUF file, written here as llama.cpp's converter writes it, with the names of gguf."""
 
+import math
 import sys
 
 import numpy as np
@@ -102,6 +103,20 @@ HEADERS = {
     "Gemma 3": (GEMMA3 | {"rope_scaling": LINEAR}, EMBEDDING, {"rope_scaling_factor": 4.0}),
     "Llama 3": (WIDE | {"rope_scaling": LLAMA3}, HEAD | {"rope_freqs.weight": DIVIDED}, {}),
     "YaRN": (LLAMA | {"rope_scaling": YARN}, HEAD, SLOWED),
+    "YaRN, its factor": (
+        LLAMA | {"rope_scaling": YARN | {"attention_factor": 2 + 0.2 * math.log(4)}},
+        HEAD,
+        SLOWED | {"rope_scaling_attn_factors": 2.0},
+    ),  # llama.cpp multiplies
+    "Gemma 3, layer by layer": (
+        GEMMA3
+        | {
+            "sliding_window_pattern": None,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        EMBEDDING,
+        {"sliding_window_pattern": [True, False]},
+    ),
     "LongRoPE": (PHI3_HALF | {"rope_scaling": LONG}, HEAD | PAIR, HALF | LONGEST),
 }
 

@@ -95,7 +95,7 @@ def test_buffers_that_are_given_away_are_written_in_place():
 @pytest.mark.parametrize("window", [None, 9])
 def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(window):
     layer, x, cache = layer_of(ROTARY), tokens(), room(4, window=window)
-    with pytest.raises(ValueError, match="less than max_len = 4 of the cache, got 4"):
+    with pytest.raises(ValueError, match="room for all tokens, max_len = 4, got 5"):
         layer(x[:, :5], cache=cache)
     out, full = jax.jit(layer)(x[:, :5], cache=cache)
     assert close(out[:, :4], layer(x[:, :4], causal=True))

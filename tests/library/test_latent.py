@@ -273,7 +273,7 @@ def test_drawn_weights_lie_within_their_bounds(column):
 def test_wrong_input_is_refused(column):
     layer, where = made(column), column.array(np.arange(N))
     for slots, batch, text in [
-        (6, (2,), "query_positions must be less than max_len = 6 of the cache, got 6"),
+        (6, (2,), "cache must have room for all tokens, max_len = 6, got 7 tokens"),
         (9, (3,), r"x must have the batch axes \(3,\) of the cache, got \(2,\)"),
     ]:
         cache = room(column, layer, batch, slots)

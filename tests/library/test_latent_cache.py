@@ -40,30 +40,21 @@ def test_tokens_stand_at_positions_and_padding_nowhere(column):
     assert np.isfinite(column.numpy(cache.latent)).all()
 
 
-def test_a_token_may_be_written_again(column):
-    """Positions that all examples share."""
-    cache = empty(column).append(column.array(LATENT), column.array(np.arange(4)))
-    cache = cache.append(column.array(LATENT[:, :1] + 1), column.array(np.array([2])))
-    assert np.array_equal(held(column, cache, 1)[2], LATENT[1, 0] + 1)
-    assert np.array_equal(held(column, cache, 1)[3], LATENT[1, 3])
-
-
-def test_a_query_sees_no_later_token(column):
-    cache = empty(column)
-    assert np.array_equal(column.numpy(cache.next_positions(1)), [[0], [0]])
-    cache = cache.append(column.array(LATENT), column.array(PADDED))
-    seen = column.numpy(cache.mask(column.array(np.array([[1], [2]]))))[..., :SLOTS]
-    assert np.array_equal(seen[:, 0], [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
-    others = column.array(np.array([5, 2]))
-    seen = column.numpy(cache.mask(column.array(np.array([2, 6])), others))
-    assert np.array_equal(seen, [[False, True], [True, True]])
+def test_tokens_at_one_position_are_all_kept(column):
+    cache = empty(column).append(column.array(LATENT), column.array(np.array([0, 1, 1, 9])))
+    cache = cache.append(column.array(LATENT[:, :1] + 1), column.array(np.array([1])))
+    kept = column.numpy(cache.latent)[:, :SLOTS]
+    assert np.array_equal(kept, np.concatenate([LATENT, LATENT[:, :1] + 1], axis=1))
+    assert np.array_equal(column.numpy(cache.next_positions(1)), [[10], [10]])
 
 
 def test_beyond_the_end_on_a_device_is_nan(torch_column, monkeypatch):
     """Nothing is read there, since that would stop the program until the device is done."""
     monkeypatch.setattr(torch_cache, "readable", lambda positions: False)
-    where = torch.tensor([[2, 3, 4, 5], [0, 1, 2, 3]])
-    cache = empty(torch_column).append(torch_column.array(LATENT), where)
+    where = torch.tensor([[2, 3, 4, 5], [0, 1, -1, -1]])
+    cache = empty(torch_column)
+    for _ in range(2):
+        cache = cache.append(torch_column.array(LATENT), where)
     assert cache.latent[0, 4].isnan().all()
     assert cache.latent[1].isfinite().all()
 
@@ -71,10 +62,12 @@ def test_beyond_the_end_on_a_device_is_nan(torch_column, monkeypatch):
 @pytest.mark.usefixtures("unchecked")
 def test_positions_that_do_not_fit_are_refused(column):
     cache, array = empty(column), column.array
-    with pytest.raises(ValueError, match=r"less than max_len = 5 .*got 5"):
-        cache.append(array(LATENT), array(np.arange(2, 6)))
+    with pytest.raises(ValueError, match=r"room for all tokens, max_len = 5, got 8"):
+        cache.append(array(LATENT), array(PADDED)).append(
+            array(LATENT), array(np.arange(4))
+        )
     short = column.LatentCache(array(LATENT), array(np.zeros((2, 3), int)))
     with pytest.raises(
         ValueError, match=r"positions must have shape \(2, 4\), got \(2, 3\)"
     ):
-        short.mask(array(np.arange(2)))
+        short.next_positions(1)

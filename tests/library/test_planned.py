@@ -310,6 +310,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         ({}, {"factor": 8.0}, "factor_of_8"),
         ({}, {"trained_length": 131072}, "original_length_of_131072"),
         ({}, {"truncate": False}, "ends_not_rounded"),
+        ({"truncate": False}, {"truncate": True}, "ends_rounded"),
         ({}, {"base": 1e4}, "base_of_10000"),
         ({"attention_factor": 1.0}, {}, "attention_factor_ignored"),
         ({"mscale": 1.0, "mscale_all_dim": 1.0}, {}, "mscale_ignored"),

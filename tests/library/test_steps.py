@@ -33,6 +33,8 @@ SHOWN = {  # by a case alone, the faults that have their names from it
     "a ring whose keys rotate": "positions_of_slots ring_rolled_the_wrong_way",
     "large positions, up to 2**20, in a ring": "window_one_too_large_in_decoding",
     "a gap in the positions": "positions_by_count",
+    "positions that repeat": "one_token_per_position",
+    "positions that leave a gap": "empty_slots_seen",
     "rows of different lengths": " ".join(name for name in WRONG if "padding" in name),
 }
 PAIRS = [(case, name) for case, names in SHOWN.items() for name in names.split()]
@@ -93,7 +95,7 @@ def test_what_a_cache_lacks_is_skipped_and_said():
 
     report = check(Bare, "cache", framework="numpy", settings={"window": None})
     assert {"Bare cannot trim here", "Bare has no reorder"} < set(report.skipped.values())
-    assert len(report.runs) + len(report.skipped) == 13
+    assert len(report.runs) + len(report.skipped) == 15
 
 
 def test_steps_are_exported_and_their_results_checked(tmp_path):

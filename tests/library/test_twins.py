@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from posattn.__main__ import main
+from posattn.configs.shrunk import shrunk
 from posattn.conformance import UsageError
 from posattn.conformance.twins import TOLERANCE, judge, write
 from posattn.torch import Decoder
@@ -71,6 +72,38 @@ def test_several_settings_at_once_are_named(made):
     changed = {"attn_logit_softcapping": None, "sliding_window": 4096}
     found = judge(made("gemma-2-27b"), engine(made("gemma-2-27b"), **changed))
     assert found.twins == ("The window is ignored. The soft cap is ignored.",)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changed", "said"),
+    [
+        ("float16", {}, "Weights are rounded to float16."),
+        ("bfloat16", {"rope_scaling": None}, "ignored. Weights are rounded to bfloat16."),
+    ],
+)
+def test_weights_in_half_precision_are_named(made, dtype, changed, said):
+    folder = made("llama-3.1")
+    config = json.loads((folder / "config.json").read_text()) | changed
+    model = Decoder.from_config(config, weights=folder, length=N)
+    for weight in model.parameters():
+        weight.data = weight.data.to(getattr(torch, dtype)).float()
+    with torch.no_grad():
+        found = judge(folder, model(torch.from_numpy(np.load(folder / "tokens.npy"))))
+    assert [what for what in found.twins if what.endswith(said)], found
+
+
+def test_a_small_configuration_keeps_every_key():
+    names = {"resid_pdrop": 0.1, "torch_dtype": "bfloat16", "quantization_config": {}}
+    given = json.loads((CONFIGS / "gpt2.json").read_text()) | {"n_ctx": 1024} | names
+    small = shrunk(given, N)
+    assert set(given) - set(small) == {"quantization_config"}
+    assert small["n_ctx"] == small["n_positions"] == N
+    assert small["torch_dtype"] == "float32"
+    beyond = json.loads((CONFIGS / "phi-4-mini.json").read_text())
+    assert (
+        shrunk(beyond, N)["sliding_window"]
+        == 2 * shrunk(beyond, N)["max_position_embeddings"]
+    )
 
 
 def test_what_no_twin_explains_is_said(made):

@@ -41,7 +41,6 @@ ANOTHER_CALL = {  # in each column
     "weight_to_half",
     "weight_to_interleaved",
     "KVCache.mask",  # PyTorch's has a slot more, for what is dropped
-    "LatentCache.mask",
 }
 OWN_WORDS = {"dtype", "device", "rng"}  # of one column alone
 SOURCE = os.path.dirname(posattn.__file__)

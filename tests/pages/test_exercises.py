@@ -79,17 +79,6 @@ def test_memory_of_gather_and_skew_by_hand(page):
     assert page.torch.moved[:, :3].tolist() == [[j - i for j in range(3)] for i in range(3)]
 
 
-def test_each_scaling_saves_its_heads(page):
-    near, far = np.transpose([page.torch.stretched[name] for name in page.torch.methods])
-    assert [*page.torch.methods] == ["unchanged", "interpolation", "NTK-aware", "YaRN"]
-    assert near.tolist() == [1, 0, 1, 1]
-    unchanged, interpolated, aware, yarn = far
-    assert unchanged < 0.02 < 0.1 < aware < 0.5 < 0.85 < yarn < interpolated == 1
-    peaks = {name: np.argmax(curve) for name, curve in page.torch.curves.items()}
-    assert 64 <= peaks["unchanged"] < 70 < 100 < peaks["NTK-aware"] < 200
-    assert 225 < peaks["YaRN"] < peaks["interpolation"] == 255
-
-
 def test_the_grade_is_what_the_page_shows(page, tmp_path, capsys):
     assert len(EXERCISES) == 10
     (cell,) = (cell.code for cell in page.cells if "def alibi_slopes" in cell.code)

@@ -73,6 +73,8 @@ def test_typical_gradients_vanish_and_a_few_are_steep(page):
     assert abs(np.median(divided, axis=(1, 2)) - 0.17).max() < 0.06
     assert abs(divided.mean((1, 2)) - 0.17).max() < 0.06
     assert np.median(lengths) < np.median(divided[-1]) / 10
+    at_64 = page.torch.lengths["not divided"][2]
+    assert np.median(at_64) > 3 * np.median(divided[2])
     assert lengths.mean() > 5 * divided[-1].mean()
     steep = lengths.ravel().argsort()[-100:]
     two = np.sort(page.torch.A.reshape(1024, 64)[steep])[:, -2:]  # they hesitate

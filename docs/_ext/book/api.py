@@ -88,8 +88,9 @@ def page(concept, docs):
     order = [node.name for node in module.body if getattr(node, "name", "") in public]
     title = ast.get_docstring(module).partition(":")[0]
     head = PAGE.format(title=title, names=", ".join(order), line="=" * len(title))
-    if (docs / "position" / f"{concept}.md").is_file():
-        head += f"The chapter is :doc:`/position/{concept}`.\n"
+    for part in ("position", "other"):
+        if (docs / part / f"{concept}.md").is_file():
+            head += f"The chapter is :doc:`/{part}/{concept}`.\n"
     parts = [DERIVED + head]
     for column, framework in COLUMNS.items():
         parts.append(f"{framework}\n{'-' * len(framework)}\n")

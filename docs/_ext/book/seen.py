@@ -20,6 +20,7 @@ from sphinx.util.nodes import make_refnode
 
 RECORDS = Path(__file__).parents[2] / "_records" / "world"
 TABLE = "fix/libraries"  # where the cells of all records stand
+SCRIPTS = {TABLE: "libraries.js", "reference/models": "models.js"}
 logger = logging.getLogger(__name__)
 
 
@@ -127,9 +128,9 @@ class Lead(SphinxPostTransform):
 
 
 def load(app, pagename, templatename, context, doctree):
-    """Load the script that sorts the table."""
-    if app.builder.name == "html" and pagename == TABLE:
-        app.add_js_file("libraries.js", loading_method="defer")
+    """Load the script that sorts the table, or counts the cards of models."""
+    if app.builder.name == "html" and pagename in SCRIPTS:
+        app.add_js_file(SCRIPTS[pagename], loading_method="defer")
 
 
 def setup(app):

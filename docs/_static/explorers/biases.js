@@ -6,8 +6,7 @@ panel.place("Biases over the distance", function biases(live, given, controls, s
   const KEYS = 128, HEADS = 8, COLORS = ["key", "position", "violet", "query", "value"]; // those of fig-bias-curves
   const LEAST = [2, 4, 8, 16, 32, 64, 128], MOST = [0.02, 0.05, 0.1, 0.2, 0.5, 1]; // where an axis may end
   const bucket = (a) => (a < 16 ? a : Math.min(31, 16 + Math.floor(16 * Math.log(a / 16) / Math.log(8))));
-  const product = (a) => Array.from({ length: 64 }, (_, c) => Math.cos(a * frequency(c, 128, 10000)))
-    .reduce((sum, wave) => sum + wave, 0);
+  const product = (a) => Array.from({ length: 64 }).reduce((sum, _, c) => sum + Math.cos(a * frequency(c, 128, 10000)), 0);
   const schemes = [
     { name: "ALiBi", sets: "slope", write: (s) => `1/${2 ** s}`, bias: (a, s) => -(2 ** -s) * a },
     { name: "T5", sets: "fall per bucket", write: (s) => (s / 8).toFixed(2), bias: (a, s) => -s / 8 * bucket(a) },

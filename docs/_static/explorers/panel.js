@@ -1,6 +1,5 @@
-// What all explorers share: elements, sliders, numbers, and a place on the page. Each explorer takes the place
-// of its still twin, and shows numbers that a test compares with the library's: every <output> carries the full
-// value in `data-value`.
+// What all explorers share. Each takes the place of its still twin, and a test compares its numbers with the
+// library's: every <output> carries the full value in `data-value`.
 "use strict";
 
 const panel = (() => {
@@ -16,7 +15,7 @@ const panel = (() => {
     return element;
   }
 
-  // `grab` is told where a drag begins and returns what follows it; `drop` is called at its end.
+  // `grab` is told where a drag begins and returns what follows it.
   function drag(element, grab, drop = () => {}) {
     element.addEventListener("pointerdown", (event) => {
       const follow = grab(event);
@@ -97,7 +96,7 @@ const panel = (() => {
     return () => inputs.findIndex((input) => input.checked);
   }
 
-  // Curves over 0, 1, 2, ..., with dots at a cursor that follows the pointer; the first values of one may be shaded.
+  // Curves over 0, 1, 2, ..., dots at a cursor that follows the pointer, and a shade below the first values.
   function plot(over, count, move, ...names) {
     const x = (at) => 4 + 2 * at, wide = x(count) + 2, shade = make("path.shade"), cursor = make("path.now");
     const lines = names.map((name) => make(`path.curve ${name}`)), dots = names.map((name) => make(`path.dot ${name}`));
@@ -149,7 +148,7 @@ const panel = (() => {
     return powers.map((power) => power / total);
   }
 
-  // What moves by itself, if no one asked for less motion, stops at a touch, and is said aloud only from then on.
+  // What moves by itself stops at a touch, and is said aloud only from then on.
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   function shy(live, said, stop) {
     said.ariaLive = "off";
@@ -159,7 +158,7 @@ const panel = (() => {
   const dot = (x, y) => x.reduce((sum, entry, c) => sum + entry * y[c], 0);
   const mean = (weights, rows) => rows[0].map((_, c) => dot(weights, rows.map((row) => row[c])));
 
-  // A line that puts the explorer into another page, where `home` is the page that it came from.
+  // A line that puts the explorer into another page, in a frame that follows its height; `home` is its own page.
   const root = document.documentElement.dataset.content_root;
   const home = root === undefined ? document.querySelector("h1 a")?.href ?? "" : "";
   const address = (path) => new URL(`${root ?? "../"}${path}`, location);
@@ -167,7 +166,8 @@ const panel = (() => {
     if (root === undefined) return [];
     const line = make("code"), fold = make("details.embed", make("summary", "Embed"), line);
     fold.ontoggle = () => (line.textContent =
-      `<iframe src="${address(`embed/${name}.html`)}" title="${title}" width="100%" height="${live.offsetHeight}" style="border:0"></iframe>`);
+      `<iframe src="${address(`embed/${name}.html`)}" title="${title}" width="100%" height="${live.offsetHeight + 40}" style="border:0"></iframe>`
+      + "<script>(f=>addEventListener('message',e=>{if(e.source==f.contentWindow)f.height=e.data}))(document.currentScript.previousSibling)<\/script>");
     return [fold];
   }
 

@@ -19,7 +19,7 @@
   let worker;
 
   async function ask(question) { // which the worker answers in the order of asking
-    if (location.protocol === "file:") throw Error("a page that is opened as a file may not fetch, so serve it: python -m http.server");
+    if (location.protocol === "file:") throw Error("a page opened as a file may not fetch, so serve it: python -m http.server");
     worker ||= new Worker(address("_static/decoder-worker.js"));
     worker.onmessage ||= ({ data }) => {
       const [answer, fail] = waiting.shift();

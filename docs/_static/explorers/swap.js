@@ -4,19 +4,20 @@
 
 panel.place("Swap the words", function swap(live, { words, vectors, positions }, controls, said) {
   const { make, drag, check, softmax, dot, mean, still, shy } = panel;
-  const WAIT = 1500; // milliseconds until two words swap
   const n = words.length, home = words.map((_, word) => word);
   const attend = (rows) => rows.map((query) =>
     mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
-  const outputs = (order) => attend(order.map((word, place) =>
-    vectors[word].map((entry, c) => entry + (encoded() ? positions[place][c] : 0))));
+  const outputs = (order, encoded) => attend(order.map((word, place) =>
+    vectors[word].map((entry, c) => entry + encoded * positions[place][c])));
   const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
+  const trade = swapped(home, 1, n - 1);
 
-  const sentence = make("q"), count = make("output", { "data-name": "same" });
-  said.append(sentence, make("span", count, " outputs the same"));
+  const sentence = make("q");
+  const lines = ["without", "with"].map((how) => make("span", make("output"), ` outputs the same ${how} positions`));
+  said.append(sentence, make("span", ...lines));
   const row = make("div.tiles"), hint = make("small", { role: "status" });
   const HINT = `Drag a word onto another, or ${matchMedia("(hover: none)").matches ? "tap two" : "press \u2190 \u2192"}`;
-  let order = home, picked = null, dragged = false;
+  let order = home, picked = null, dragged = false, acts = 0;
 
   const tiles = words.map((word, index) => {
     const bars = vectors[index].map((_, c) => [
@@ -42,29 +43,33 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
   function show(next = order) {
     order = next;
     hint.textContent = picked === null ? HINT : `\u201c${words[picked]}\u201d is picked; Escape puts it back`;
-    const first = outputs(home), now = outputs(order);
-    const most = Math.max(...first.flat().map(Math.abs), ...now.flat().map(Math.abs));
-    let same = 0;
+    sentence.textContent = order.map((word) => words[word]).join(" ");
+    // An order is not compared with itself, also where two words alike have changed places.
+    const told = sentence.textContent !== words.join(" "), act = Number(encoded());
+    acts = Math.max(acts, act);
+    const [first, now, same] = lines.map((line, k) => {
+      const from = outputs(home, k), now = outputs(order, k), first = told ? order.map((word) => from[word]) : from;
+      const same = now.map((output, place) => output.every((y, c) => Math.abs(y - first[place][c]) < 1e-9));
+      const count = line.firstChild.dataset.value = same.filter(Boolean).length;
+      line.firstChild.textContent = `${count} of ${n}`;
+      line.className = (k === act ? "" : "other ") + (count < n ? "differs" : "");
+      line.style.visibility = told && k <= acts ? "" : "hidden";
+      return [first, now, same];
+    })[act];
+    const most = Math.max(...[...first, ...now].flat().map(Math.abs));
     order.forEach((word, place) => {
-      // Two words alike are one: it is enough that either of them had this output.
-      const twin = home.find((other) => words[other] === words[word] && now[place].every((y, c) => Math.abs(y - first[other][c]) < 1e-9));
-      const { tile, bars, mark } = tiles[word], equal = twin !== undefined, was = first[twin ?? word];
-      same += equal;
+      const { tile, bars, mark } = tiles[word], equal = same[place];
       tile.style.setProperty("--by", place - word);
       tile.dataset.output = now[place];
       tile.classList.toggle("differs", !equal);
       tile.ariaPressed = word === picked;
-      tile.ariaLabel = `${words[word]}, place ${place + 1} of ${n}, output ${equal ? "the same" : "another"}`;
-      mark.textContent = equal ? "=" : "\u2260";
+      tile.ariaLabel = `${words[word]}, place ${place + 1} of ${n}${told ? `, output ${equal ? "the same" : "another"}` : ""}`;
+      mark.textContent = told ? equal ? "=" : "\u2260" : "";
       bars.forEach(([before, after], c) => {
-        before.style.transform = `scaleY(${-was[c] / most})`;
+        before.style.transform = `scaleY(${-first[place][c] / most})`;
         after.style.transform = `scaleY(${-now[place][c] / most})`;
       });
     });
-    sentence.textContent = order.map((word) => words[word]).join(" ");
-    count.dataset.value = same;
-    count.textContent = `${same} of ${n}`;
-    said.classList.toggle("differs", same < n);
   }
 
   function pick(word) {
@@ -81,19 +86,20 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
     return ({ clientX }) => {
       if (!dragged && Math.abs(clientX - start) < 6) return;
       [dragged, picked] = [true, null];
-      const wide = row.clientWidth / n, to = Math.round(from + (clientX - start) / wide);
-      show(swapped(base, from, Math.min(n - 1, Math.max(0, to))));
+      const at = Math.min(n - 1, Math.max(0, from + (clientX - start) * n / row.clientWidth));
+      show(swapped(base, from, Math.round(at)));
       tile.classList.add("held");
-      tile.style.setProperty("--by", Math.min(n - 1, Math.max(0, from + (clientX - start) / wide)) - word);
+      tile.style.setProperty("--by", at - word);
     };
   }
 
   live.append(said, row, controls);
-  const encoded = check(controls, "positions", "add positions", () => show());
+  const encoded = check(controls, "positions", "add positions", () => show(order === home ? trade : order));
   controls.append(hint);
   show();
 
-  // Once, without being asked, the last word swaps with the second.
-  const later = still ? 0 : setTimeout(() => show(swapped(order, 1, n - 1)), WAIT);
-  shy(live, said, () => clearTimeout(later));
+  // Once, unasked, the last word trades places with the second, and then all get positions.
+  const act = (positions) => { controls.firstChild.firstChild.checked = positions; show(trade); };
+  const later = [[1200, false], [3600, true]].map(([wait, on]) => (still ? act(on) : setTimeout(act, wait, on)));
+  shy(live, said, () => later.forEach(clearTimeout));
 });

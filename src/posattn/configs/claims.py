@@ -35,7 +35,10 @@ OTHER_NAMES = {
 def agreeing(keys, layers):
     """The keys that were not read, in words, each with whether it is true of the layers; an error if not."""
     words = []
-    for key, value in keys.unread().items():
+    unread = keys.unread()
+    if keys.values.get("use_sliding_window") is False:
+        unread.pop("sliding_window", None)
+    for key, value in unread.items():
         claim = CLAIMS.get(OTHER_NAMES.get(key, key))
         found = [] if claim is None else [claim(layer) for layer in layers]
         if found and value not in found:

@@ -207,6 +207,11 @@ def config_of(path):
         found["query_pre_attn_scalar"] = share if wide else width
     if found.get("sliding_window") == 0:
         found["sliding_window"] = None
+    if isinstance(found.get("sliding_window_pattern"), list):  # one of each layer
+        kinds = "full_attention", "sliding_attention"
+        found["layer_types"] = [
+            kinds[bool(on)] for on in found.pop("sliding_window_pattern")
+        ]
     flags = defaults_of(found["model_type"])[1]
     for flag, bias in (("attention_bias", "attn_q"), ("mlp_bias", "ffn_up")):
         if flag in flags:
@@ -230,6 +235,8 @@ def _scaling(header, told, found):
     if FACTORS in header.tensors:
         return _llama3(header.floats(FACTORS), told, found)
     if method == "yarn":
+        if (times := parts.get("attn_factor")) is not None:  # of YaRN's own, in llama.cpp
+            given["attention_factor"] = times * (1 + 0.1 * math.log(given.get("factor", 1)))
         return {"rope_type": "yarn", **given}
     factor = given.get("factor", told.get("rope.scale_linear"))
     if method == "linear" and factor not in (None, 0, 1):

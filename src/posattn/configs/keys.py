@@ -39,6 +39,15 @@ def shown(value):
     return SHORT.repr(value)
 
 
+def slipped(key, name):
+    """Whether two names differ by one letter: one more, one less, another, or two exchanged."""
+    pairs = enumerate(zip(key, name, strict=False))
+    same = next((i for i, (a, b) in pairs if a != b), min(len(key), len(name)))
+    a, b = key[same:], name[same:]
+    exchanged = a[1::-1] == b[:2] and a[2:] == b[2:] and len(a) > 1
+    return exchanged or a[1:] == b[1:] or a[1:] == b or a == b[1:]
+
+
 class Keys:
     """A configuration whose keys are read one by one.
 
@@ -218,7 +227,7 @@ class Keys:
         """Count keys as read that say nothing about this family's attention."""
         self.asked.update(names)
 
-    def unread(self):
+    def unread(self, matters=MATTERS):
         """The keys that look as if they changed attention and were not read; none may be misspelt."""
         found = {}
         for key, value in self.values.items():
@@ -226,12 +235,15 @@ class Keys:
                 continue
             unused = [name for name in self.asked if name not in self.values]
             near = difflib.get_close_matches(key, unused, 1, NEAR)
+            near += [
+                name for name in self.asked if MATTERS.search(key) and slipped(key, name)
+            ]
             if near and key not in VOCABULARY:
                 raise self.error(
                     f"{key} = {shown(value)} is no key that this family's attention reads",
                     do=f"did you mean {near[0]}?",
                 )
-            if MATTERS.search(key) and not HARMLESS.search(key):
+            if matters.search(key) and not HARMLESS.search(key):
                 found[key] = value
         return found
 

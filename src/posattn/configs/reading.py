@@ -18,6 +18,7 @@ from posattn.configs.words import listed
 
 __all__ = ["as_heads", "chosen", "plan"]
 
+DIGITS = "0123456789"
 ATTENTION = ("full", "sliding", "chunked")
 HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it were not there
     *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
@@ -111,11 +112,14 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
         usual = next((name for name in names if name in FAMILIES), None)
         values, found = nested, nested.get("model_type")
         model_type = usual if found is None and usual else _model_type(values, f"{inner}: ")
+    if f"{model_type}_text" in known and model_type not in FAMILIES:  # without its towers
+        model_type = f"{model_type}_text"
     if model_type not in known:
-        near = [  # a letter twice or at another place, not another family
+        near = [  # a letter twice or at another place, or another version, not another family
             name
             for name in difflib.get_close_matches(model_type, known)
             if set(name.lower()) == set(model_type.lower())
+            or name.rstrip(DIGITS) == model_type.rstrip(DIGITS) not in (name, model_type)
         ]
         names = ", ".join(sorted(known))
         if model_type in FAMILIES:

@@ -1,6 +1,7 @@
 """A small model of the same kind: its configuration, with every size and length shrunk."""
 
 import math
+from copy import deepcopy
 
 from posattn.configs.decoders import DECODERS, decoder
 from posattn.configs.defaults import defaults_of
@@ -14,14 +15,14 @@ WIDTH = 32  # of a head, at most
 WINDOW = 48
 SCORE_CAP, LOGIT_CAP = 6.0, 3.0  # which the scores and logits of random weights reach
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-DROPPED = ("quantization_config", "auto_map", "torch_dtype", "_name_or_path")
-DROPPED += ("architectures", "transformers_version", "use_cache")
+DROPPED = "quantization_config", "auto_map"  # of the released weights and code
 HEADS = "num_attention_heads", "n_head"
 DEPTH = "num_hidden_layers", "n_layer"
 PATTERNS = "layer_types", "no_rope_layers", "mlp_layer_types"  # an entry for each layer
 EXPERTS = "num_local_experts", "num_experts", "n_routed_experts"
 FACTORS = "short_factor", "long_factor"
-LONGEST = "max_position_embeddings", "n_positions", "seq_length"
+LONGEST = "max_position_embeddings", "n_positions", "n_ctx", "seq_length"
+LENGTHS = TRAINED, "initial_context_length"  # the second is gpt-oss's name
 
 
 def shrunk(config, tokens):
@@ -29,8 +30,9 @@ def shrunk(config, tokens):
 
     Ratios stay: of heads to heads of keys, of a head to its share of the width, of the part that
     rotates, of the score's factor to its usual value, and of the longest text to the trained one. Layers
-    are as many as show each kind. Windows hold 48 tokens, and the trained length, where the frequencies
-    depend on it, is a quarter of the text. Caps are lowered to what small scores reach.
+    are as many as show each kind. Windows hold 48 tokens, unless no text is longer than the window, and the
+    trained length, where the frequencies depend on it, is a quarter of the text. Caps are lowered to what
+    small scores reach.
 
     Args:
         config: what `posattn.configs.plan` reads, of a family that `Decoder` knows.
@@ -46,38 +48,36 @@ def shrunk(config, tokens):
     model, keys = decoder(config), opened(config, known=DECODERS)
     first = model.plan.layers[0]
     given = dict(model.plan.defaults) | keys.values | {"model_type": keys.family}
-    found = {k: v for k, v in given.items() if k not in DROPPED}
+    found = {k: deepcopy(v) for k, v in given.items() if k not in DROPPED}
     width, few = min(first.head_dim, WIDTH), first.num_kv_heads
     ratio = first.num_heads // few
     few = min(few, 4 if ratio == 1 else 2 if ratio <= 8 else 1)
     heads, share = few * ratio, first.dim / (first.num_heads * first.head_dim)
     dim = 2 * heads * max(1, round(share * width / 2))
-    old, new = (scale**0.5 for scale in (first.head_dim, width))
+    part = width / first.head_dim
+    wide = dim * (
+        4 if found.get("intermediate_size") == 4 * first.dim else 2
+    )  # which some fix
     sizes = {
         **dict.fromkeys(("hidden_size", "n_embd"), dim),
         **dict.fromkeys(HEADS, heads),
         "num_key_value_heads": few,
         "head_dim": width,
-        **dict.fromkeys(
-            ("intermediate_size", "n_inner", "shared_intermediate_size"), 2 * dim
-        ),
+        **dict.fromkeys(("intermediate_size", "n_inner", "shared_intermediate_size"), wide),
         **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), dim),
         **dict.fromkeys(("num_nextn_predict_layers", "num_mtp_layers"), 0),
         **dict.fromkeys(EXPERTS, 8),
-        "num_experts_per_tok": 2,
+        **dict.fromkeys(("num_experts_per_tok", "experts_per_token"), 2),
         "vocab_size": VOCABULARY,
-        "rotary_dim": _scaled(found, "rotary_dim", width / first.head_dim),
-        "query_pre_attn_scalar": _scaled(
-            found, "query_pre_attn_scalar", width / first.head_dim
-        ),
-        "attention_multiplier": _scaled(found, "attention_multiplier", old / new),
+        "rotary_dim": _scaled(found, "rotary_dim", part),
+        "query_pre_attn_scalar": _scaled(found, "query_pre_attn_scalar", part),
+        "attention_multiplier": _scaled(found, "attention_multiplier", part**-0.5),
     }
     most = {
         "first_k_dense_replace": 1,
         "max_window_layers": 1,
         "n_group": 2,
         "topk_group": 1,
-        "sliding_window": WINDOW,
         "attn_logit_softcapping": SCORE_CAP,
         "final_logit_softcapping": LOGIT_CAP,
     }
@@ -86,13 +86,11 @@ def shrunk(config, tokens):
     found |= {key: min(found[key], value) for key, value in most.items() if key in said}
     ends = [key for key in found if "token_id" in key or key.endswith("token_index")]
     found = {k: v for k, v in found.items() if k not in ends}
-    found |= ENDS | {"dtype": "float32"}
+    found |= ENDS | {"dtype": "float32"} | dict.fromkeys(said & {"torch_dtype"}, "float32")
     name = defaults_of(keys.family)[0].removesuffix("Config").removesuffix("Text")
-    found["architectures"] = (
-        given.get("architectures") if "text_config" not in given else None
-    )
-    found["architectures"] = found["architectures"] or [f"{name}ForCausalLM"]
-    _shorten(found, model.plan.layers, tokens, width / first.head_dim)
+    named = None if "text_config" in given else given.get("architectures")
+    found["architectures"] = named or [f"{name}ForCausalLM"]
+    _shorten(found, model.plan.layers, tokens, part)
     return _few_layers(found)
 
 
@@ -106,36 +104,28 @@ def _scaled(found, key, factor):
 def _shorten(found, layers, tokens, part):
     """Shrink the trained lengths, and the lists with a factor for each pair."""
     ropes = [layer.rope for layer in layers if layer.rope is not None]
-    longest = next((key for key in LONGEST if key in found), None)
+    before = next((found[key] for key in LONGEST if found.get(key)), None)
     trained = next(
         (dict(r.numbers)[TRAINED] for r in ropes if TRAINED in dict(r.numbers)), None
     )
-    short, before = tokens // 4, found.get(longest)
-    if before is not None:
-        found[longest] = tokens
-        if trained is not None:
-            found[longest] = math.ceil(short * before / trained)
-        elif any(rope.method == "dynamic" for rope in ropes):
-            found[longest] = short
-    for values in (found, *_sections(found)):
-        if values.get(TRAINED):
-            values[TRAINED] = short
+    short = longest = tokens // 4
+    if trained is not None:
+        longest = math.ceil(short * (before or trained) / trained)
+    elif all(rope.method != "dynamic" for rope in ropes):
+        longest = tokens
+    found |= {key: longest for key in LONGEST if found.get(key)}
+    if window := found.get("sliding_window"):  # one beyond the longest text stays so
+        beyond = before is not None and window >= before
+        window = math.ceil(longest * window / before) if beyond else min(window, WINDOW)
+        found["sliding_window"] = window
+    sections = [found.get(name) or {} for name in ("rope_scaling", "rope_parameters")]
+    kinds = [x for section in sections for x in section.values() if isinstance(x, dict)]
+    for values in (found, *sections, *kinds):
+        values |= {key: short for key in LENGTHS if values.get(key)}
         for key in FACTORS:
             if values.get(key):
                 pairs = max(1, round(len(values[key]) * part))
                 values[key] = [values[key][int(j / part)] for j in range(pairs)]
-
-
-def _sections(found):
-    """The dictionaries of rope parameters, each of them copied."""
-    for name in ("rope_scaling", "rope_parameters"):
-        if isinstance(found.get(name), dict):
-            found[name] = dict(found[name])
-            yield found[name]
-            for key, value in found[name].items():
-                if isinstance(value, dict):
-                    found[name][key] = dict(value)
-                    yield found[name][key]
 
 
 def _few_layers(found):

@@ -4,11 +4,36 @@ from dataclasses import replace
 
 import numpy as np
 
-__all__ = ["COARSE", "bounds", "distance", "len_of", "run", "windows"]
+__all__ = [
+    "COARSE",
+    "ELSEWHERE",
+    "bounds",
+    "distance",
+    "len_of",
+    "of_the_first",
+    "run",
+    "windows",
+]
 
 TOLERANCE = 1e-5
 COARSE = {"float16": 4e-3, "bfloat16": 3e-2}  # what rounding may do at most
 ROUNDED = 4  # times as far as our own layer, which is rounding for sure
+BEGINS = {  # where a document begins, by the position of a token and of the one before it
+    "restarts": lambda at, before: (at < before) | (at == 0),
+    "gaps": lambda at, before: at != before + 1,
+    "never": lambda at, before: at < at,
+}
+PADDING = "Padding is seen: attention_mask is ignored."
+LEAK = (
+    "A document sees those before it: position_ids restart and attention does not, as in transformers unless "
+    "use_cache is False and there is no attention_mask."
+)
+GAPS = "A gap in position_ids, or one that comes again, is taken for the beginning of a document."
+ELSEWHERE = (  # what a model may do with the inputs, and those that it then seems to have
+    (PADDING, {"attention_mask": None}),
+    (LEAK, {"documents": "never"}),
+    (GAPS, {"documents": "gaps"}),
+)
 ANGLE = 2.0**-22  # a position: twice what float32 makes of a frequency and of its product
 
 
@@ -16,11 +41,18 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
     """The output of a layer of a plan, after a `change` of it; in float64 if no other type is asked for."""
     import torch
 
+    from posattn.torch.attention.masks import Window
     from posattn.torch.models.latent import LatentAttention
     from posattn.torch.models.multi_head import MultiHeadAttention
 
     if layer.selected is not None and len_of(given) <= layer.selected:
         layer = replace(layer, selected=None)  # an indexer that chooses all
+    positions, wide = given.get("position_ids"), None
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    begins = given.get("documents", "restarts")
+    if begins == "never":  # then its window goes by rows, too
+        wide, layer = layer.window, replace(layer, window=None)
     layers = list(described.layers)
     layers[layer.index] = layer
     x = x.to(torch.float64 if dtype is None else dtype)
@@ -34,20 +66,33 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
     )
     if change is not None:
         change(made)
-    positions = given.get("position_ids")
-    if positions is None:
-        positions = torch.arange(x.shape[-2], device=x.device)
     axes = 0 if layer.rope is None else len(layer.rope.sections)
     at = {"coordinates": positions[..., None].expand(*positions.shape, axes)}
     shown = given.get("attention_mask")
+    mask = None if shown is None else shown.bool()[:, None, :]
+    apart = separate(positions, begins)
+    if wide is not None:
+        apart = Window(wide)(*[torch.arange(x.shape[-2], device=x.device)] * 2)
+    if apart is not None:
+        mask = apart if mask is None else mask & apart
     with torch.no_grad():
         return made(
             x,
             causal=layer.causal,
             query_positions=positions,
-            mask=None if shown is None else shown.bool()[:, None, :],
+            mask=mask,
             **(at if axes else {}),
         )
+
+
+def separate(positions, begins):
+    """Which tokens are of the same document, `(..., n, n)`; None if there is one only."""
+    begun = BEGINS[begins](positions, positions.roll(1, -1))
+    begun[..., 0] = False
+    number = begun.cumsum(-1)
+    if not begun.any():
+        return None
+    return number[..., :, None] == number[..., None, :]
 
 
 def only_used(layer, state):
@@ -93,3 +138,10 @@ def len_of(given):
     if "position_ids" in given:
         return int(given["position_ids"].max()) + 1
     return given.get("tokens", given.get("input_ids")).shape[-1]
+
+
+def of_the_first(n, given):
+    """What a model is called with, of its first `n` tokens only."""
+    names = ("position_ids", "attention_mask", "tokens", "input_ids")
+    cut = {name: x[..., :n] for name, x in given.items() if name in names and x is not None}
+    return {**given, **cut}

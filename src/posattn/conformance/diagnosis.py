@@ -10,7 +10,15 @@ import numpy as np
 
 from posattn.configs import Plan, plan
 from posattn.configs.reading import ATTENTION
-from posattn.conformance.comparison import COARSE, bounds, distance, len_of, run, windows
+from posattn.conformance.comparison import (
+    COARSE,
+    ELSEWHERE,
+    bounds,
+    distance,
+    len_of,
+    run,
+    windows,
+)
 from posattn.conformance.misreadings import misreadings
 from posattn.conformance.modules import (
     by_steps,
@@ -30,7 +38,6 @@ FEWEST, MOST = 272, 4352  # tokens, if none are given: bfloat16 lacks 257
 PAIRED = 1024  # up to so many come in two texts
 FIRST = 64  # which a reading must explain before all are tried
 TRIED = 2  # wrong layers of a kind that all near numbers are tried on
-PADDING = "Padding is seen: attention_mask is ignored."
 LATER = "In one call it agrees: look at what a later call takes from its cache, and at its positions."
 SHOWN = 3  # causes that the inputs do not tell apart
 
@@ -129,8 +136,9 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         config: what `posattn.configs.plan` reads, or a plan.
         tokens: `(b, n)`, or a dictionary of what the model is called with, of which `position_ids`,
             `(n)` or `(b, n)`, say where the tokens stand, and `attention_mask`, `(b, n)`, what is no
-            padding. A number means as many random tokens, and if nothing is given they are 272, or enough
-            to go beyond windows and chunks of up to 4,096. What begins later is not seen.
+            padding. Where positions restart a document begins, which must see no other. A number means as
+            many random tokens, and if nothing is given they are 272, or enough to go beyond windows and
+            chunks of up to 4,096. What begins later is not seen.
         attention: where the attention of a layer is: a function of model and number that returns the
             module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
             it if not given, or else where its projections have the shapes of the layer's.
@@ -330,9 +338,9 @@ def matches_of(described, layer, modules, seen, given, state, *, known):
     if np.isinf(error):
         return Finding(index, error, False, ("Its output is not finite.",))
     place = state, x, want
-    unmasked = {**given, "attention_mask": None}
-    if error > bound and reproduces(described, layer, *place, unmasked, bound):
-        return Finding(index, error, False, (PADDING,))
+    for sentence, other in ELSEWHERE if error > bound else ():
+        if reproduces(described, layer, *place, given | other, bound):
+            return Finding(index, error, False, (sentence,))
     close = min(bound, error / 2)
     for sentence, change in planted(layer) if error > bound else ():
         if reproduces(described, layer, *place, given, close, change):
@@ -381,19 +389,10 @@ def reproduces(described, layer, state, x, want, given, bound, change=None):
     """Whether such a layer gives what the module gave: its first tokens, and then all."""
     try:
         if layer.causal and x.shape[-2] > 2 * FIRST:
-            parts = (x[:, :FIRST], want[:, :FIRST], of_the_first(given))
+            parts = (x[:, :FIRST], want[:, :FIRST], of_the_first(FIRST, given))
             if not reproduces(described, layer, state, *parts, 2 * bound, change):
                 return False
         got = run(described, layer, state, x, given, change=change)
         return distance(got, want, given) <= bound
     except (TypeError, ValueError):  # the weights fit no such layer
         return False
-
-
-def of_the_first(given):
-    """What a model is called with, of the first tokens only."""
-    names = ("position_ids", "attention_mask", "tokens", "input_ids")
-    cut = {
-        name: x[..., :FIRST] for name, x in given.items() if name in names and x is not None
-    }
-    return {**given, **cut}

@@ -7,6 +7,7 @@ from posattn.configs.weights import NAMES, arrays
 
 __all__ = ["SHARP", "drawn"]
 
+BARE = "bloom", "gpt2"  # whose released files have no root
 SHARP = 3.0  # the standard deviation of scores: with fresh weights attention is nearly even
 
 
@@ -47,7 +48,10 @@ def drawn(model, rng):
                 mean[rows], deviation[rows] = attention_spread(layer, role, shape)
             array = rng.normal(mean, deviation)
             found[name] = array.T if transposed else array
-    return {name: np.ascontiguousarray(x, np.float32) for name, x in found.items()}
+    root = root if model.plan.model_type in BARE else ""
+    return {
+        k.removeprefix(root): np.ascontiguousarray(x, np.float32) for k, x in found.items()
+    }
 
 
 def spread(ours, shape, model):

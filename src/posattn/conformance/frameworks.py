@@ -28,7 +28,7 @@ def detect(function):
     module = sys.modules.get(getattr(inner(function), "__module__", None))
     origins = (
         value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
-        for value in vars(module or sys).values()
+        for value in (vars(module).values() if module else ())
     )
     used = {str(origin).partition(".")[0] for origin in origins} & set(MAKERS)
     used = used - {"numpy"} or used or set(MAKERS) & set(sys.modules) - {"numpy"}

@@ -147,9 +147,13 @@ def of_the_scaling(layer):
         for other in sorted({*FACTORS} - {factor}):
             what = f"The factor is {other:g}: the configuration says {factor:g}."
             found.append((f"factor_of_{other:g}", what, {"factor": other}))
-    if rope.method == "yarn" and numbers.get("truncate") is not False:
-        what = "The ends of the blend stay fractions: they should be rounded outwards."
-        found.append(("ends_not_rounded", what, {"truncate": False}))
+    if rope.method == "yarn":
+        kept = numbers.get("truncate") is False
+        ways = ("are rounded outwards", "stay fractions")[:: 1 if kept else -1]
+        what = "The ends of the blend {}: the configuration says that they {}.".format(
+            *ways
+        )
+        found.append((f"ends_{'' if kept else 'not_'}rounded", what, {"truncate": kept}))
     for method, more in OTHER_METHODS.items():
         needed = {
             name: numbers.get(name) for name in METHODS[method][0] if name not in more

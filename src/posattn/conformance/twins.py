@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from posattn.configs.decoders import decoder
+from posattn.configs.decoders import DECODERS, decoder
+from posattn.configs.defaults import defaults_of
+from posattn.configs.reading import opened
 from posattn.configs.shrunk import VOCABULARY, shrunk
 from posattn.conformance.drawn import drawn
 from posattn.conformance.misreadings import LENGTHS, misreadings
@@ -21,7 +23,14 @@ __all__ = ["TOKENS", "TOLERANCE", "Twin", "Verdict", "judge", "twins", "write"]
 TOKENS = 1024  # four trained lengths, 21 windows, and more than an engine reads at once
 TOLERANCE = 1e-3  # of the largest logit, which float32 keeps and no twin does
 FIRST = 96  # tokens, two windows, on which several changes are tried before the whole text
-TAKEN = "_ignored", "of_the_width", "of_the_share"  # how twins end that leave a setting out
+TAKEN = (
+    "_ignored",
+    "of_the_width",
+    "of_the_share",
+    "of_the_class",
+)  # how twins end that lack a setting
+WIDTHS = {"dim", "num_heads", "num_kv_heads", "head_dim"}  # which weights have
+TOLD = "rope_theta", "sliding_window"  # by twins of their own
 FEW = 8  # of which all sets are tried
 NUMBERS = "factor_of_", *(f"original_length_of_{n}" for n in LENGTHS)  # of large models
 NOTHING = {  # what counts as not reading a setting around the attention
@@ -31,6 +40,11 @@ NOTHING = {  # what counts as not reading a setting around the attention
     "logit_cap": None,
 }
 EXPERTS = {"normalized": False, "scale": 1.0, "limit": None}
+ROUNDED = {  # the dtype, and what is rounded to it
+    "weights_float16": ("float16", "Weights are rounded to float16."),
+    "weights_bfloat16": ("bfloat16", "Weights are rounded to bfloat16."),
+    "gelu_float16": ("float16", "GELU is rounded to float16, as is its input."),
+}
 FILES = "config.json", "tokens.npy", "logits.npy", "twins.npz"
 TOKENIZER = {
     "version": "1.0",
@@ -100,7 +114,30 @@ def twins(config, tokens):
             mixture = replace(model.mixture, **{name: new})
             what = f"{name}, of the experts, is ignored."
             found[f"experts_{name}_ignored"] = what, {(None, "mixture"): mixture}
+    found |= of_the_class(config, model, tokens)
+    for name, (dtype, what) in ROUNDED.items():
+        if not name.startswith("gelu") or "gelu" in model.activation:
+            found[name] = what, {(None, name): dtype}
     return [Twin(name, *rest) for name, rest in found.items()]
+
+
+def of_the_class(config, model, tokens):
+    """What a reader does that takes a key of the file from the family's class."""
+    keys, found = opened(config, known=DECODERS), {}
+    for key, usual in defaults_of(keys.family)[1].items():
+        if key in TOLD or keys.values.get(key, usual) in (usual, None):
+            continue
+        try:
+            other = decoder(keys.values | {key: usual}, length=tokens)
+        except (TypeError, ValueError):
+            continue
+        pairs = list(zip(model.plan.layers, other.plan.layers, strict=False))
+        each = [(a.index, *x) for a, b in pairs for x in changed(a, b)]
+        each += [(None, *x) for x in changed(model, other) if x[0] in NOTHING]
+        if each and not {name for _, name, _ in each} & WIDTHS:
+            what = f"{key} is {usual}, the default of its class."
+            found[f"{key}_of_the_class"] = what, {(i, name): new for i, name, new in each}
+    return found
 
 
 def more(layer):
@@ -165,7 +202,7 @@ def write(config, folder, tokens=TOKENS):
     logits = compute()
     for twin in twins(small, tokens):
         other = compute(twin)
-        if gap(other, logits) > 2 * TOLERANCE:
+        if gap(other, logits) > (1 if twin.name in ROUNDED else 2) * TOLERANCE:
             found[twin.name] = other.astype(np.float32)
     np.save(folder / "tokens.npy", text)
     np.save(folder / "logits.npy", logits)
@@ -204,10 +241,28 @@ class Computer:
             each[index][name] = value
         layers = tuple(replace(x, **each[x.index]) for x in self.model.plan.layers)
         plan = replace(self.model.plan, layers=layers)
+        rounded = {name: each[None].pop(name) for name in ROUNDED if name in each[None]}
         model = replace(self.model, plan=plan, **each[None])
         made = empty(Decoder, model, None, dtype=self.own.embedding.weight.dtype)
         made.load_state_dict(self.own.state_dict(), strict=False)
+        for name, dtype in rounded.items():
+            round_off(made, name.partition("_")[0], dtype)
         return made
+
+
+def round_off(made, what, dtype):
+    """Let the weights of a decoder, or its GELU, have no more digits than a dtype."""
+    import torch
+
+    half = getattr(torch, dtype)
+    if what == "weights":
+        made.to(half).double()
+        return
+    for block in made.modules():
+        if function := getattr(block, "activation", None):
+            block.activation = lambda x, f=function: (
+                f(x.to(half).double()).to(half).double()
+            )
 
 
 @dataclass(frozen=True)
@@ -279,8 +334,9 @@ def judge(folder, logits, tolerance=TOLERANCE):
     with np.load(folder / "twins.npz") as stored:
         others = {known[k]: stored[k][rows] for k in stored.files if k in known}
     gaps = {twin.what: gap(got, other) for twin, other in others.items()}
-    equal = {what: error for what, error in gaps.items() if error <= tolerance}
-    equal = equal or several(Computer(folder, text), list(others), got, rows, tolerance)
+    near = min(tolerance, own / 2)  # where the model itself is not far off
+    equal = {what: error for what, error in gaps.items() if error <= near}
+    equal = equal or several(Computer(folder, text), list(others), got, rows, near)
     error = min(equal.values(), default=own)
     return Verdict(tuple(equal), error, own, int(wrong[0]), len(rows))
 

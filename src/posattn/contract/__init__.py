@@ -84,6 +84,7 @@ from posattn.contract.positions import (
     cache_arrays,
     cache_batch,
     cache_entry,
+    cache_rises,
     cache_room,
     cache_shape,
     cached,

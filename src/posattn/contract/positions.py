@@ -128,10 +128,19 @@ def cache_entry(key, value, where, cache):
 
 
 def cache_room(last, max_len):
-    """Reject a position beyond the end of a cache that has no window."""
+    """Reject a token, numbered from 0, beyond the end of a cache that has no window."""
     if last >= max_len:
         raise ValueError(
-            f"query_positions must be less than max_len = {max_len} of the cache, got {last}"
+            f"cache must have room for all tokens, max_len = {max_len}, got {last + 1} tokens"
+        )
+
+
+def cache_rises(fallen, window):
+    """Reject positions that do not rise where a cache keeps only what a window holds."""
+    if fallen:
+        raise ValueError(
+            f"query_positions must rise from token to token in a cache with a window of {window}, got one "
+            "that does not: make one with KVCache.init(..., window=None)"
         )
 
 

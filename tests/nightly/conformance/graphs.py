@@ -8,6 +8,8 @@ from onnx import TensorProto, helper
 from posattn.conformance.adapters import attention_of_heads, rotation_of_heads
 from tests.nightly.conformance.adapting import because
 
+OURS = {"framework": "numpy", "dtype": "float32"}
+OUTPUTS = ["out", "present_key", "present_value"]
 CORNER = because(
     "more queries than keys",
     whose="convention",
@@ -29,9 +31,8 @@ def graph(operator, inputs, outputs=("out",), domain="", opset=23, **attributes)
     node = helper.make_node(operator, names, outputs, domain=domain, **attributes)
     given = {name: x for name, x in inputs.items() if x is not None}
     out = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    made = helper.make_graph(
-        [node], operator, [*map(described, given, given.values())], out
-    )
+    inputs = [*map(described, given, given.values())]
+    made = helper.make_graph([node], operator, inputs, out)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(made, opset_imports=opsets[: 1 + bool(domain)], ir_version=11)
     return model, given
@@ -80,17 +81,13 @@ def adapters(run):
     def is_causal(query, key, value, *, mask=None, scale=None):
         """`Attention` with `is_causal`; keys before the first query are `past_key`."""
         inputs = cached(query, key, value) | {"mask": mask}
-        outputs = ["out", "present_key", "present_value"][
-            : 3 if "past_key" in inputs else 1
-        ]
+        outputs = OUTPUTS[: 3 if "past_key" in inputs else 1]
         return run("Attention", inputs, outputs, scale=scale, is_causal=1)
 
     def windowed(query, key, value, *, window, scale=None):
         """`Attention` of opset 25 with `left_window_size` and `is_causal`, and a past."""
         inputs = cached(query, key, value)
-        outputs = ["out", "present_key", "present_value"][
-            : 3 if "past_key" in inputs else 1
-        ]
+        outputs = OUTPUTS[: 3 if "past_key" in inputs else 1]
         options = {"scale": scale, "is_causal": 1, "left_window_size": window - 1}
         return run("Attention", inputs, outputs, opset=25, **options)
 

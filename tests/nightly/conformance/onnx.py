@@ -4,7 +4,7 @@ import numpy as np
 from onnx.reference import ReferenceEvaluator
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
-from tests.nightly.conformance.graphs import CORNER, adapters, graph
+from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
 
 
 @NAN_LEAKS
@@ -63,7 +63,6 @@ def run(operator, inputs, outputs=("out",), **attributes):
 
 
 ONE = adapters(run)
-OURS = {"framework": "numpy", "dtype": "float32"}
 halves = against("rotary", layout="half", **OURS)(ONE.halves)
 neighbors = against("rotary", layout="interleaved", **OURS)(ONE.neighbors)
 masked = against("attention", nan, **OURS)(ONE.masked)

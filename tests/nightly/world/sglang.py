@@ -72,12 +72,8 @@ def recipe_128k():
     config = _config()
     config.update(json.loads(given["--json-model-override-args"]))
     print("limit:", get_context_length(config), "asked:", given["--context-length"])
-    print(
-        "positions in the table:",
-        len(_rope(config).cos_sin_cache),
-        "base:",
-        _rope(config).base,
-    )
+    rope = _rope(config)
+    print("positions in the table:", len(rope.cos_sin_cache), "base:", rope.base)
 
 
 def limit_is_not_scaled():
@@ -99,24 +95,19 @@ def attention_factor_dropped():
     for more in ({}, {"attention_factor": 1.0}, {"attn_factor": 1.5}):
         config = _config(rope_parameters=YARN | {"rope_theta": 1e6} | more)
         right = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")[1]
-        print(
-            more, "SGLang", round(_rope(config).mscale, 4), "transformers", round(right, 4)
-        )
+        ours = round(_rope(config).mscale, 4)
+        print(more, "SGLang", ours, "transformers", round(right, 4))
 
 
 def dynamic():
     """`dynamic` scales every text as if it had the full length, factor times the trained one."""
-    config = _config(
-        rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e6}
-    )
+    scaling = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e6}
+    config = _config(rope_parameters=scaling)
     table = _rope(config).cos_sin_cache
     for length in (32768, 131072):
         right = ROPE_INIT_FUNCTIONS["dynamic"](config, "cpu", seq_len=length)[0]
-        sine = (32768 * right).sin()
-        print(
-            f"as transformers at {length}:",
-            torch.allclose(table[32768, 16:], sine, atol=1e-3),
-        )
+        same = torch.allclose(table[32768, 16:], (32768 * right).sin(), atol=1e-3)
+        print(f"as transformers at {length}:", same)
     print("positions in the table:", len(table))
 
 

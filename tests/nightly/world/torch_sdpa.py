@@ -1,5 +1,7 @@
 """PyTorch, `scaled_dot_product_attention`: the function that most models of transformers call."""
 
+import warnings
+
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -67,7 +69,17 @@ def stores_all_weights():
         with profile() as seen:
             sdpa(query, query, query, dropout_p=dropout)
         names = {event.key for event in seen.key_averages()}
-        print(
-            f"dropout_p={dropout}:",
-            *sorted(name for name in names if "_scaled_dot" in name),
-        )
+        print(f"dropout_p={dropout}:", *sorted(x for x in names if "_scaled_dot" in x))
+
+
+def no_kernel():
+    """Where only fused kernels are allowed and none can run, there is an error, and warnings say why."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    query = torch.ones(1, 2, 6, 16)
+    with warnings.catch_warnings(record=True) as said:
+        try:
+            with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]):
+                sdpa(query, query, query, dropout_p=0.1)
+        except RuntimeError as error:
+            print(error, *(str(x.message).partition(" (T")[0] for x in said), sep="\n")

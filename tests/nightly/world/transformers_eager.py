@@ -2,33 +2,28 @@
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
-from transformers.masking_utils import (
-    create_causal_mask,
-    create_sliding_window_causal_mask,
-    eager_mask,
-)
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
+from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
 from transformers.models.llama.modeling_llama import LlamaAttention
 from transformers.models.mistral.modeling_mistral import MistralAttention
 
 INSTALL = ["numpy==2.4.6", "torch==2.13.0", "transformers==5.24.0"]
+KIND = "eager"
 
 
-def _config(family="llama", kind="eager", **options):
+def _config(family="llama", **options):
     sizes = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
     sizes |= {"hidden_size": 96, "intermediate_size": 96, "vocab_size": 50}
-    sizes |= {"num_hidden_layers": 1, "attn_implementation": kind}
+    sizes |= {"num_hidden_layers": 1, "attn_implementation": KIND}
     return AutoConfig.for_model(family, **sizes | options)
 
 
-def _attend(*arrays, mask, kind="eager", layer=LlamaAttention, cache=None, **options):
+def _attend(*arrays, mask, layer=LlamaAttention, cache=None, **options):
     """Call a layer whose input is query, key and value side by side, without a rotation."""
     x = torch.cat([torch.from_numpy(x).transpose(1, 2).flatten(2) for x in arrays], -1)
     family = layer.__name__.removesuffix("Attention").lower()
-    layer, zeros = (
-        layer(_config(family, kind, **options), 0),
-        torch.zeros(1, x.shape[1], 16),
-    )
+    layer, zeros = layer(_config(family, **options), 0), torch.zeros(1, x.shape[1], 16)
     with torch.no_grad():
         layer.q_proj.weight, layer.k_proj.weight, layer.v_proj.weight = (
             torch.nn.Parameter(part) for part in torch.eye(96).split(32)
@@ -64,7 +59,8 @@ def causal(query, key, value):
 
 def empty_row(query, key, value, empty):
     table = torch.from_numpy(empty)
-    made = eager_mask(1, 6, 6, mask_function=lambda b, h, i, j: table[b, 0, i, j])
+    options = {"mask_function": lambda b, h, i, j: table[b, 0, i, j]}
+    made = MASKS[KIND](1, 6, 6, allow_is_causal_skip=False, **options)
     return _attend(query, key, value, mask=made)
 
 
@@ -108,12 +104,3 @@ def cached():
     model, cache = _model(), DynamicCache()
     parts = [_logits(model, [part], cache=cache) for part in ([3, 14, 15, 9], [2, 6])]
     return _logits(model, [[3, 14, 15, 9, 2, 6]]), torch.cat(parts, 1)
-
-
-def boolean_mask_of_four_axes():
-    """An eager model adds a Boolean mask of four axes, so True counts as 1 and nothing is hidden."""
-    ids, mask = [[3, 14, 15, 9]], torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
-    for kind in ("eager", "sdpa"):
-        model = _model(kind=kind)
-        out = _logits(model, ids, attention_mask=mask) - _logits(model, ids)
-        print(f"{kind}: {out.abs().max():.2f} from the causal model")

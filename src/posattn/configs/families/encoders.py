@@ -113,7 +113,7 @@ def deberta(keys, later):
         shares = keys.flag("share_att_key", absent=False)
         among = ("none", "layer_norm")
         normed = keys.choice("norm_rel_ebd", among=among, absent="none")
-        keys.only("conv_kernel_size", 0)
+        keys.ignore("conv_kernel_size", "conv_act", "conv_groups")  # behind the first layer
     layer = replace(stack.offset(stack.alone(keys)), causal=False)
     longest = keys.count("max_position_embeddings")
     keys.only("talking_head", False)

@@ -192,7 +192,15 @@ def minimax_m3(keys):
     keys.known(use_qk_norm=True, qk_norm_type="per_head", use_gemma_norm=True)
     keys.known(attention_output_gate=False)
     layer = layer_of(keys, bias=False, norm=RMS | {"plus_one": True})
-    layer = replace(layer, rope=part_of(keys, layer))
+    told = keys.values | (keys.values.get("rope_parameters") or {})
+    if "partial_rotary_factor" in told or (
+        keys.family == "minimax_m3" and "rotary_dim" in told
+    ):
+        rope = part_of(keys, layer)
+    else:  # its class has a rotary_dim, and does not use it
+        keys.only("rotary_dim", layer.head_dim)
+        rope = stack.rotation(keys, layer.head_dim)
+    layer = replace(layer, rope=rope)
     keys.ignore("index_n_heads", "index_head_dim", "index_local_blocks")
     told = keys.section("sparse_attention_config") or {}
     both = keys.changed(**told)

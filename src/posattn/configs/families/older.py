@@ -1,6 +1,7 @@
 """Decoders before Llama, and those whose code came with their weights, which transformers has not."""
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -8,7 +9,7 @@ from posattn.configs.families import stack
 from posattn.configs.families.llama import FAMILIES as LLAMAS
 from posattn.configs.families.qwen import FAMILIES as QWENS
 from posattn.configs.families.stack import FULL, SLIDING
-from posattn.configs.keys import REQUIRED, Keys
+from posattn.configs.keys import MATTERS, REQUIRED, Keys, shown
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
 
@@ -199,6 +200,9 @@ def yuan(keys):
     return stack.equal(keys, layer, kind=kind)
 
 
+SPEAKS = re.compile(f"{MATTERS.pattern}|scal|norm|multiplier|layer_types")
+
+
 def params(keys):
     """The params.json of Mistral and Meta, whose own weights keep neighbors where transformers has halves."""
     layer = stack.plain(keys, grouped=False, dim=("dim",), heads=("n_heads",))
@@ -212,6 +216,11 @@ def params(keys):
     for name in ("yarn", "llama_4_scaling", "qk_nope_head_dim"):
         keys.only(name)
     window = keys.count("sliding_window", absent=None, null=None, most=2**62)
+    for key, value in keys.unread(SPEAKS).items():
+        raise keys.error(
+            f"{key} = {shown(value)} is no key that Meta or Mistral have there, and it may change attention",
+            do="give the config.json of the model",
+        )
     turned = rope(parameters, layer.head_dim, layout="interleaved", family=keys.family)
     layer = replace(stack.with_groups(keys, layer, many, "n_kv_heads"), rope=turned)
     layer = stack.windowed(keys, layer, SLIDING if window else FULL, window)

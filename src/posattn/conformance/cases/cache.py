@@ -27,6 +27,8 @@ class Cache:
         key, value, where = self.tokens
         where, positions = where[..., 0], positions[:, None]
         seen = self.seen(positions[..., None], where[..., None, :])
+        n, held = query.shape[-2], key.shape[-2]
+        seen &= np.tri(n, held, held - n, dtype=bool)  # at one position, too, only the past
         if self.rotate:
             pairs = zip((query, key), self.places(positions, where), strict=True)
             query, key = (reference.rotate(*pair) for pair in pairs)
@@ -127,6 +129,9 @@ def cache():
     yield "large positions, up to 2**20, in a ring", far, {"window": 4}
     gap = script(3, ("jump", 20), 2, 1, 1)
     yield "a gap in the positions", gap, {"window": 4, "rotate": True}
+    again = ("jump", 1)
+    yield "positions that repeat", script(2, again, 1, again, 1, 1, 1), {}
+    yield "positions that leave a gap", script(3, ("jump", 20), 2, 1), {}
     for name, parts, options in (
         ("", (5, 1, 1), {}),
         (", a ring", (5, 1, 1, 1), {"window": 3}),

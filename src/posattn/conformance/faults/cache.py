@@ -166,6 +166,27 @@ for shown in ("its_slot", -1, 0):
         of_padding(f"padding_seen_at_{shown}_rotated_at_{rotated}", shown, rotated)
 
 
+@instead_of("write")
+def one_token_per_position(self, *tokens):
+    """Slots are positions: a token at a position that comes again replaces the one that was there."""
+    if self.tokens:
+        stay = ~np.isin(
+            self.tokens[2][0, 0, :, 0], [p for p in tokens[2][0].flat if p >= 0]
+        )
+        self.tokens = [x[..., stay, :] for x in self.tokens]
+    Cache.write(self, *tokens)
+
+
+@instead_of("write")
+def empty_slots_seen(self, key, value, where):
+    """Slots are positions, and those that a gap leaves empty are seen: their zeros get weight."""
+    gap = np.min(where[..., :1, :] - self.tokens[2][..., -1:, :]) - 1 if self.tokens else 0
+    if gap > 0:
+        empty = np.zeros((*key.shape[:-2], gap, key.shape[-1]))
+        Cache.write(self, empty, empty, where[..., :1, :] + np.arange(-gap, 0)[:, None])
+    Cache.write(self, key, value, where)
+
+
 @instead_of("reach", seen="karpathy/nanochat #456")
 def window_one_too_large_in_decoding(self, alone):
     """The window is one too large where there is one query: decoding has a program of its own."""

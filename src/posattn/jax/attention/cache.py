@@ -94,7 +94,7 @@ class KVCache:
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), empty, window, rotated)
 
     def next_positions(self, n: int) -> Integer[Array, "*batch n"]:
-        """The positions after the last stored one of each row.
+        """The positions after the largest stored one of each row.
 
         Twin of :meth:`posattn.reference.KVCache.next_positions`.
 
@@ -113,11 +113,11 @@ class KVCache:
         value: Float[Array, "*batch h n d_h"],
         positions: Integer[Array | np.ndarray, "*#batch n"],
     ) -> tuple["KVCache", "KVCache"]:
-        """Store tokens, each in the slot of its position.
+        """Store tokens, each in the next slot.
 
         Twin of :meth:`posattn.reference.KVCache.append`.
-        Under `jax.jit` a position for which there is no slot cannot raise: the token is dropped, and
-        :class:`MultiHeadAttention` answers it with NaN.
+        Under `jax.jit` a token for which there is no slot, or that falls behind others where there is a
+        window, cannot raise: it is dropped, and :class:`MultiHeadAttention` answers it with NaN.
 
         Args:
             key: the keys, `(*batch, h_kv, n, d_h)`.
@@ -132,19 +132,20 @@ class KVCache:
         """
         contract.cache_entry(key, value, positions, self)
         *batch, slots = self.positions.shape
-        if (
-            not isinstance(positions, jax.core.Tracer)
-            and is_finite(self)
-            and positions.size
-        ):
-            contract.cache_room(int(positions.max()), slots)
         n = key.shape[-2]
         positions = jnp.broadcast_to(jnp.asarray(positions, jnp.int32), (*batch, n))
-        kept = (positions >= 0) & ~beyond(self, positions)
-        if not is_finite(self):  # of a long chunk only the end
+        lost, wraps = beyond(self, positions, self.window), self.window == slots
+        slot = positions % slots if wraps else numbers(self, positions)
+        if not isinstance(lost, jax.core.Tracer) and lost.size:
+            if wraps:
+                contract.cache_rises(bool(lost.any()), self.window)
+            else:
+                contract.cache_room(int(slot.max()), slots)
+        kept = (positions >= 0) & ~lost
+        if wraps:  # of a long chunk only the end
             last = jnp.max(positions, axis=-1, keepdims=True, initial=-1)
             kept &= positions > last - slots
-        slot = jnp.where(kept, positions % slots, slots)  # beyond the last: dropped
+        slot = jnp.where(kept, slot, slots)  # beyond the last: dropped
         store = jnp.vectorize(_store, signature="(h,s,d),(h,n,d),(n)->(h,s,d)")
         place = jnp.vectorize(placed, signature="(s),(n),(n)->(s)")
         new = replace(
@@ -153,7 +154,7 @@ class KVCache:
             value=store(self.value, value, slot),
             positions=place(self.positions, positions, slot),
         )
-        if is_finite(self) or n == 1:
+        if not wraps or n == 1:
             return new, new
         known = jnp.where(positions < 0, EMPTY, positions)
         seen = replace(
@@ -167,23 +168,21 @@ class KVCache:
     def mask(
         self,
         query_positions: Integer[Array | np.ndarray, "*#batch n_q"],
-        key_positions: Integer[Array, "*#batch slots"] | None = None,
     ) -> Bool[Array, "*batch n_q slots"]:
-        """Which tokens of the cache a query may attend to: its own and those before, in the window.
+        """Which slots queries may attend to, whose tokens came last: theirs and earlier ones in the window.
 
         Twin of :meth:`posattn.reference.KVCache.mask`.
 
         Args:
-            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
-            key_positions: where the tokens of the slots stand, if not where this cache says.
+            query_positions: where the last tokens stand, `(n_q)` or `(*batch, n_q)`; a negative one of
+                padding, which was not stored.
 
         Returns:
             The mask, `(*batch, n_q, slots)`.
         """
         contract.cache_arrays(self)
-        kept = self.positions if key_positions is None else key_positions
-        contract.position_pair(query_positions, kept, integers=True)
-        return seen(query_positions, kept, self.window)
+        contract.position_pair(query_positions, self.positions, integers=True)
+        return held(self, jnp.asarray(query_positions, jnp.int32), self.window)
 
 
 def following(cache, n):
@@ -192,21 +191,64 @@ def following(cache, n):
     return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
 
 
-def seen(queries, keys, window=None):
-    """Which keys queries may attend to, by the positions of both."""
-    queries, keys = queries[..., :, None], keys[..., None, :]
-    past = keys <= queries
-    return past if window is None else past & (keys > queries - window)
+@register
+@dataclass(frozen=True)
+class Past:
+    """Which keys queries may attend to that stand after all of them that came before, by positions."""
+
+    window: int | None = field(default=None, metadata={"static": True})
+
+    def __call__(self, queries, keys):
+        queries, keys = queries[..., :, None], keys[..., None, :]
+        past = keys <= queries
+        return past if self.window is None else past & (keys > queries - self.window)
 
 
-def is_finite(cache):
-    """Whether there is a last position, because no slot is used again."""
-    return cache.window != cache.key.shape[-2]
+def numbers(cache, positions):
+    """The slot of each token that comes, `(*batch, n)`: how many are kept before it."""
+    held = jnp.sum(cache.positions != EMPTY, axis=-1, keepdims=True, dtype=jnp.int32)
+    return held + jnp.cumsum(positions >= 0, axis=-1, dtype=jnp.int32) - 1
 
 
-def beyond(cache, positions):
-    """Which positions a cache has no slot for."""
-    return (positions >= cache.key.shape[-2]) & is_finite(cache)
+def beyond(cache, positions, window=None):
+    """Which tokens a cache has no slot for, or that do not stand after all others where that is needed."""
+    slots = cache.positions.shape[-1]
+    if window == slots:
+        return fallen(cache, positions)
+    return (positions >= 0) & (numbers(cache, positions) >= slots)
+
+
+def fallen(cache, positions):
+    """Which tokens that come do not stand after all that came before."""
+    positions = jnp.broadcast_to(
+        positions, (*cache.positions.shape[:-1], positions.shape[-1])
+    )
+    before = jnp.concatenate([following(cache, 1) - 1, positions], axis=-1)
+    largest = jax.lax.cummax(before, axis=before.ndim - 1)[..., :-1]
+    return (positions >= 0) & (positions <= largest)
+
+
+def rule_of(cache, positions, follow, window=None):
+    """A function of the next cache that makes the mask of tokens that come: an array, or a rule."""
+    if not follow and positions.shape[-1] > 1:
+        found = fallen(cache, positions)
+        follow = not isinstance(found, jax.core.Tracer) and not found.any()
+    if follow or window == cache.positions.shape[-1]:
+        return lambda _: Past(window)
+    return lambda cache: held(cache, positions, window)[..., None, :, :]
+
+
+def held(cache, positions, window=None):
+    """Which slots the tokens that came last may attend to, of which these are the positions."""
+    slots, kept = cache.positions.shape[-1], positions >= 0
+    if window is not None and window <= slots:  # there positions rise
+        return Past(window)(positions, cache.positions)
+    own = numbers(cache, positions) - jnp.sum(kept, axis=-1, keepdims=True)
+    past = (jnp.arange(slots) <= own[..., None]) & kept[..., None]
+    if window is None:
+        return past
+    offsets = positions[..., :, None] - cache.positions[..., None, :]
+    return past & (abs(offsets) < window)
 
 
 def _store(buffer, tokens, slots):

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.cache import EMPTY, following, placed, seen
+from posattn.jax.attention.cache import EMPTY, following, numbers, placed
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -38,8 +38,6 @@ class LatentCache:
         >>> cache = cache.append(jnp.ones((3, 2)), jnp.arange(3))
         >>> cache.next_positions(1)
         Array([3], dtype=int32)
-        >>> cache.mask(jnp.array([1])).astype(int)
-        Array([[1, 1, 0, 0]], dtype=int32)
     """
 
     latent: Float[Array, "*batch slots width"]
@@ -60,7 +58,7 @@ class LatentCache:
 
         Args:
             batch_shape: the batch axes, `(8,)` or just 8.
-            max_len: how many positions there are, at least 1.
+            max_len: how many tokens there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
             dtype: of the vectors; JAX's default one if not given.
 
@@ -77,7 +75,7 @@ class LatentCache:
         return self.latent.shape[-1] * self.latent.dtype.itemsize
 
     def next_positions(self, n: int) -> Integer[Array, "*batch n"]:
-        """Where the next `n` tokens of each example stand: after the last one that is kept.
+        """Where the next `n` tokens of each example stand: after the largest position that is kept.
 
         Twin of :meth:`posattn.reference.LatentCache.next_positions`.
 
@@ -98,7 +96,7 @@ class LatentCache:
         """Keep the tokens that come.
 
         Twin of :meth:`posattn.reference.LatentCache.append`.
-        Under `jax.jit` a position for which there is no slot cannot raise: the token is dropped, and
+        Under `jax.jit` a token for which there is no slot cannot raise: it is dropped, and
         :class:`LatentAttention` answers it with NaN.
 
         Args:
@@ -110,34 +108,14 @@ class LatentCache:
         """
         contract.latent_entry(latent, positions, self)
         *batch, slots = self.positions.shape
-        if not isinstance(positions, jax.core.Tracer) and positions.size:
-            contract.cache_room(int(positions.max()), slots)
         positions = jnp.asarray(positions, jnp.int32)
         positions = jnp.broadcast_to(positions, (*batch, latent.shape[-2]))
-        slot = jnp.where(positions < 0, slots, positions)  # beyond the last: dropped
+        slot = numbers(self, positions)
+        if not isinstance(slot, jax.core.Tracer) and slot.size:
+            contract.cache_room(int(slot.max()), slots)
+        slot = jnp.where(positions < 0, slots, slot)  # beyond the last: dropped
         store = jnp.vectorize(placed, signature="(s,w),(n,w),(n)->(s,w)")
         place = jnp.vectorize(placed, signature="(s),(n),(n)->(s)")
         return LatentCache(
             store(self.latent, latent, slot), place(self.positions, positions, slot)
         )
-
-    def mask(
-        self,
-        query_positions: Integer[Array | np.ndarray, "*#batch n_q"],
-        key_positions: Integer[Array, "*#batch slots"] | None = None,
-    ) -> Bool[Array, "*batch n_q slots"]:
-        """Which slots queries may attend to: those with a token that does not stand after them.
-
-        Twin of :meth:`posattn.reference.LatentCache.mask`.
-
-        Args:
-            query_positions: `(n_q)` or `(*batch, n_q)`.
-            key_positions: where the tokens of the slots stand, if not where this cache says.
-
-        Returns:
-            True means may attend, `(*batch, n_q, slots)`.
-        """
-        contract.latent_arrays(self)
-        kept = self.positions if key_positions is None else key_positions
-        contract.position_pair(query_positions, kept, integers=True)
-        return seen(query_positions, kept)

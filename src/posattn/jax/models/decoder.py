@@ -313,14 +313,15 @@ class Decoder:
             mask = shown(mask, positions, tokens.shape)
         else:
             contract.caches(cache, len(self.blocks), tokens)
-            if positions is None:
-                positions = cache[0].next_positions(tokens.shape[-1])
         rows = self.embedding.at[tokens].get(
             mode="fill", fill_value=jnp.nan, wrap_negative_indices=False
         )
         x = rows * self.embedding_scale
         if self.encoding is not None:
-            rows = None if positions is None else jnp.maximum(positions, 0)
+            if cache is not None and positions is None:
+                rows = cache[0].next_positions(tokens.shape[-1])
+            else:
+                rows = None if positions is None else jnp.maximum(positions, 0)
             x = self.encoding(x, positions=rows)
         x = applied(self.embedding_norm, x)
         return x, {"mask": mask, "query_positions": positions}

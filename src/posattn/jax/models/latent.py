@@ -16,6 +16,7 @@ from posattn.configs.latents import as_latent, latent_weights
 from posattn.configs.reading import chosen
 from posattn.jax.attention import definition
 from posattn.jax.attention.attention import attend
+from posattn.jax.attention.cache import beyond, rule_of
 from posattn.jax.attention.call import Positions, call_at, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
@@ -251,13 +252,15 @@ class LatentAttention:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, this and the new
             cache.
         """
-        widths = self._widths(x)
+        widths, follow = self._widths(x), query_positions is None
         if cache is not None:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
         content, rotated, latent, positions = self._projected(x, query_positions, widths)
         if cache is not None:
+            queries = jnp.asarray(positions.query)
+            rule, lost = rule_of(cache, queries, follow), beyond(cache, queries)
             cache = cache.append(latent, positions.query)
             latent, causal = cache.latent, False
             positions = Positions(positions.query, cache.positions)
@@ -273,7 +276,7 @@ class LatentAttention:
             key, value = self._keys_and_values(latent, widths)
         query = jnp.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        held = None if cache is None else as_pytree(cache.mask)
+        held = None if cache is None else rule(cache)
         call = call_at(
             positions,
             query,
@@ -287,7 +290,6 @@ class LatentAttention:
         heads = attend(call)
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         if cache is not None:
-            lost = jnp.asarray(positions.query) >= cache.positions.shape[-1]
             heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
         out = merge_heads(heads) @ self.output_weight
         return out if cache is None else (out, cache)

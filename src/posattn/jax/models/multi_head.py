@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Real
 
 from posattn import contract
 from posattn.jax.attention import attention, definition
-from posattn.jax.attention.cache import KVCache, beyond
+from posattn.jax.attention.cache import KVCache, beyond, rule_of
 from posattn.jax.attention.call import Positions, call_at
 from posattn.jax.attention.heads import merge_heads
 from posattn.jax.attention.masks import for_one_argument, span
@@ -282,11 +282,11 @@ class MultiHeadAttention:
         at = query_positions, key_positions, coordinates
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
-            heads, cache = remember(self, heads, cache)
+            lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
+            heads, cache = remember(self, heads, cache, query_positions is None)
         mixed = attend(self, heads, rng)
         if cache is not None:
-            lost = beyond(cache, heads.positions.query)[..., None, :, None]
-            mixed = jnp.where(lost, jnp.nan, mixed)
+            mixed = jnp.where(lost[..., None, :, None], jnp.nan, mixed)
         mixed = gated(self, merge_heads(mixed), query)
         alike = jax.typeof(query).sharding  # what heads on several devices add up to
         out = affine(mixed, self.output_weight, self.output_bias, alike)
@@ -327,9 +327,11 @@ class MultiHeadAttention:
         return definition.weights(call_of(heads, options_of(self, heads)))
 
 
-def remember(layer, heads, cache):
-    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place."""
-    cache, seen = cache.append(heads.key, heads.value, heads.positions.query)
+def remember(layer, heads, cache, follow):
+    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own."""
+    queries = jnp.asarray(heads.positions.query)
+    rule = rule_of(cache, queries, follow, cache.window)
+    cache, seen = cache.append(heads.key, heads.value, queries)
     finite = seen is cache and all(mask is None for mask in heads.masks)
     key = seen.key
     if not cache.rotated:
@@ -337,8 +339,8 @@ def remember(layer, heads, cache):
     heads = heads._replace(
         key=key,
         value=seen.value,
-        positions=Positions(heads.positions.query, seen.positions),
-        masks=(as_pytree(seen.mask), *heads.masks),
+        positions=Positions(queries, seen.positions),
+        masks=(rule(seen), *heads.masks),
         causal=False,
         finite=finite,  # a cache hides nothing but zeros
     )

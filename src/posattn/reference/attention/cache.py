@@ -19,11 +19,13 @@ EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any q
 class KVCache:
     r"""The keys and values of the tokens so far, each with its position.
 
-    A token at position $p$ stands in slot $p$, or, in a cache with a window of $w$ tokens, in slot
-    $p \bmod w$, where it replaces the token that has left the window.
+    Tokens fill the slots in the order in which they come, wherever they stand: positions may repeat, as of
+    text beside an image or of a tree of drafts, fall, and leave gaps.
     A negative position marks padding: such a token is not kept.
-    So each example of a batch has its own length, and positions decide what a query may see:
-    slots that hold a position up to its own and less than $w$ before it.
+    So each example of a batch has its own length, and a query sees what came up to its own token, as
+    `causal` lets it without a cache.
+    In a cache with a window of $w$ tokens positions rise: a token at position $p$ stands in slot
+    $p \bmod w$, where it replaces one that has left the window, and a query sees less than $w$ before it.
 
     `MultiHeadAttention` takes a cache in its call and returns the next one.
     The keys are kept rotated, as the layer's `rotate` leaves them, because a rotation by a token's
@@ -45,8 +47,9 @@ class KVCache:
         >>> cache, seen = cache.append(np.ones((1, 3, 2)), np.ones((1, 3, 2)), np.arange(3))
         >>> cache.next_positions(1)
         array([3])
-        >>> seen.mask(np.array([1])).astype(int)
-        array([[1, 1, 0, 0]])
+        >>> seen.mask(np.arange(1, 3)).astype(int)
+        array([[1, 1, 0, 0],
+               [1, 1, 1, 0]])
     """
 
     key: Inexact[np.ndarray, "*batch h slots d_h"]
@@ -71,7 +74,7 @@ class KVCache:
         Args:
             batch_shape: the batch axes, `(8,)` or just 8.
             num_kv_heads: the number of heads of keys and values.
-            max_len: how many positions there are, at least 1.
+            max_len: how many tokens there are, at least 1.
             head_dim: the width of a head.
             window: how many tokens a query sees, its own among them; all if not given. The cache
                 then needs room for these only.
@@ -89,7 +92,7 @@ class KVCache:
         return cls(np.zeros(shape), np.zeros(shape), positions, window, rotated)
 
     def next_positions(self, n: int) -> Integer[np.ndarray, "*batch n"]:
-        """Where the next `n` tokens of each example stand: after the last one that is kept.
+        """Where the next `n` tokens of each example stand: after the largest position that is kept.
 
         Args:
             n: how many tokens come.
@@ -120,23 +123,26 @@ class KVCache:
 
         Raises:
             TypeError: if positions are no integers.
-            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
+            ValueError: if shapes do not fit, there are more tokens than slots, or positions do not rise in a
+                cache with a window.
         """
         batch, slots = self.positions.shape[:-1], self.positions.shape[-1]
         contract.cache_entry(key, value, positions, self)
         positions = np.broadcast_to(positions, (*batch, key.shape[-2])).astype(np.int64)
-        kept = positions >= 0
+        kept, places = positions >= 0, numbers(self, positions)
         wraps = self.window == slots
         if not wraps:
-            contract.cache_room(np.max(positions, initial=-1), slots)
+            contract.cache_room(np.max(places, initial=-1), slots)
         else:
+            contract.cache_rises(fallen(self, positions).any(), self.window)
             last = np.max(positions, axis=-1, keepdims=True, initial=-1)
             kept = kept & (positions > last - slots)  # of a long chunk only the end
+            places = positions % slots
         new = KVCache(self.key.copy(), self.value.copy(), self.positions.copy())
         new = replace(new, window=self.window, rotated=self.rotated)
         for *example, token in np.argwhere(kept):
             at, where = tuple(example), positions[(*example, token)]
-            slot = where % slots
+            slot = places[(*example, token)]
             new.key[(*at, slice(None), slot)] = key[(*at, slice(None), token)]
             new.value[(*at, slice(None), slot)] = value[(*at, slice(None), token)]
             new.positions[(*at, slot)] = where
@@ -151,13 +157,12 @@ class KVCache:
     def mask(
         self,
         query_positions: Integer[np.ndarray, "*#batch n_q"],
-        key_positions: Integer[np.ndarray, "*#batch slots"] | None = None,
     ) -> Bool[np.ndarray, "*batch n_q slots"]:
-        """Which slots queries may attend to: those with a token of their past that the window holds.
+        """Which slots queries may attend to, whose tokens came last: theirs and earlier ones in the window.
 
         Args:
-            query_positions: `(n_q)` or `(*batch, n_q)`.
-            key_positions: where the tokens of the slots stand, if not where this cache says.
+            query_positions: where the last tokens stand, `(n_q)` or `(*batch, n_q)`; a negative one of
+                padding, which was not kept.
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
@@ -167,9 +172,8 @@ class KVCache:
             ValueError: if batch axes of positions differ.
         """
         contract.cache_arrays(self)
-        kept = self.positions if key_positions is None else key_positions
-        contract.position_pair(query_positions, kept, integers=True)
-        return seen(query_positions, kept, self.window)
+        contract.position_pair(query_positions, self.positions, integers=True)
+        return held(self, query_positions, self.window)
 
 
 def following(cache, n):
@@ -178,8 +182,24 @@ def following(cache, n):
     return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
 
 
-def seen(queries, keys, window=None):
-    """Which keys queries may attend to, by the positions of both."""
-    offsets = queries[..., :, None] - keys[..., None, :]
-    past = offsets >= 0
-    return past if window is None else past & (offsets < window)
+def numbers(cache, positions):
+    """The slot of each token that comes, `(*batch, n)`: how many are kept before it."""
+    held = np.sum(cache.positions != EMPTY, axis=-1, keepdims=True)
+    return held + np.cumsum(positions >= 0, axis=-1) - 1
+
+
+def fallen(cache, positions):
+    """Which tokens that come do not stand after all that came before."""
+    before = np.concatenate([following(cache, 1) - 1, positions], axis=-1)
+    return (positions >= 0) & (positions <= np.maximum.accumulate(before, -1)[..., :-1])
+
+
+def held(cache, positions, window=None):
+    """Which slots the tokens that came last may attend to, of which these are the positions."""
+    slots, kept = cache.positions.shape[-1], positions >= 0
+    offsets = positions[..., :, None] - cache.positions[..., None, :].astype(np.int64)
+    if window is not None and window <= slots:  # there positions rise
+        return (offsets >= 0) & (offsets < window)
+    own = numbers(cache, positions) - np.sum(kept, axis=-1, keepdims=True)
+    past = (np.arange(slots) <= own[..., None]) & kept[..., None]
+    return past if window is None else past & (np.abs(offsets) < window)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Inexact, Integer
+from jaxtyping import Inexact, Integer
 
 from posattn import contract
-from posattn.reference.attention.cache import EMPTY, following, seen
+from posattn.reference.attention.cache import EMPTY, following, numbers
 from posattn.reference.validated import validated
 
 __all__ = ["LatentCache"]
@@ -21,9 +21,9 @@ class LatentCache:
     A cache of keys and values keeps two vectors for each token and head.
     Latent attention computes all of them from one vector, and needs to keep only that one, followed by
     the key that rotates and that all heads share.
-    A token at position $p$ stands in slot $p$; a negative position marks padding, which is not kept.
-    So each example of a batch has its own length, and a query sees the slots whose positions go up to
-    its own.
+    Tokens fill the slots in the order in which they come, wherever they stand; a negative position marks
+    padding, which is not kept.
+    So each example of a batch has its own length, and a query sees what came up to its own token.
 
     `LatentAttention` takes a cache in its call and returns the next one; its `init_cache` makes an empty
     one.
@@ -37,8 +37,6 @@ class LatentCache:
         >>> cache = cache.append(np.ones((3, 2)), np.arange(3))
         >>> cache.next_positions(1)
         array([3])
-        >>> cache.mask(np.array([1])).astype(int)
-        array([[1, 1, 0, 0]])
     """
 
     latent: Inexact[np.ndarray, "*batch slots width"]
@@ -52,7 +50,7 @@ class LatentCache:
 
         Args:
             batch_shape: the batch axes, `(8,)` or just 8.
-            max_len: how many positions there are, at least 1.
+            max_len: how many tokens there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
 
         Returns:
@@ -71,7 +69,7 @@ class LatentCache:
         return self.latent.shape[-1] * self.latent.dtype.itemsize
 
     def next_positions(self, n: int) -> Integer[np.ndarray, "*batch n"]:
-        """Where the next `n` tokens of each example stand: after the last one that is kept.
+        """Where the next `n` tokens of each example stand: after the largest position that is kept.
 
         Args:
             n: how many tokens come.
@@ -102,38 +100,16 @@ class LatentCache:
 
         Raises:
             TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
+            ValueError: if shapes do not fit, or there are more tokens than slots.
         """
         contract.latent_entry(latent, positions, self)
         *batch, slots = self.positions.shape
-        contract.cache_room(np.max(positions, initial=-1), slots)
         positions = np.broadcast_to(positions, (*batch, latent.shape[-2])).astype(np.int64)
+        places = numbers(self, positions)
+        contract.cache_room(np.max(places, initial=-1), slots)
         new = LatentCache(self.latent.copy(), self.positions.copy())
         for *example, token in np.argwhere(positions >= 0):
-            slot = positions[(*example, token)]
+            slot = places[(*example, token)]
             new.latent[(*example, slot)] = latent[(*example, token)]
-            new.positions[(*example, slot)] = slot
+            new.positions[(*example, slot)] = positions[(*example, token)]
         return new
-
-    def mask(
-        self,
-        query_positions: Integer[np.ndarray, "*#batch n_q"],
-        key_positions: Integer[np.ndarray, "*#batch slots"] | None = None,
-    ) -> Bool[np.ndarray, "*batch n_q slots"]:
-        """Which slots queries may attend to: those with a token that does not stand after them.
-
-        Args:
-            query_positions: `(n_q)` or `(*batch, n_q)`.
-            key_positions: where the tokens of the slots stand, if not where this cache says.
-
-        Returns:
-            True means may attend, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if batch axes of positions differ.
-        """
-        contract.latent_arrays(self)
-        kept = self.positions if key_positions is None else key_positions
-        contract.position_pair(query_positions, kept, integers=True)
-        return seen(query_positions, kept)

@@ -13,6 +13,7 @@ from posattn.reference.attention.attention import (
     positions_of,
     scaled_dot_product_attention,
 )
+from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import all_of, for_heads
@@ -241,7 +242,9 @@ class LatentAttention:
             key, value = self._keys_and_values(latent, widths)
         query = np.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        masks = [mask] if cache is None else [cache.mask, mask]
+        masks = [mask]
+        if cache is not None:
+            masks.append(held(cache, positions.query)[..., None, :, :])
         heads = scaled_dot_product_attention(
             query,
             key,

@@ -361,7 +361,7 @@ def remember(layer, heads, cache):
         key=key,
         value=seen.value,
         positions=Positions(heads.positions.query, seen.positions),
-        masks=(seen.mask, *heads.masks),
+        masks=(seen.mask(heads.positions.query)[..., None, :, :], *heads.masks),
         causal=False,
     )
     return heads, cache

@@ -142,7 +142,7 @@ CARDS = {
         function="ALiBi",
         shows="strongest on the diagonal, fading evenly to both sides",
         models=("BLOOM", "MPT"),
-        page="position/biases",
+        page="other/biases",
         make=lambda n, z=SMALL: Scheme(bias=ALiBi(HEADS)),
     ),
 }

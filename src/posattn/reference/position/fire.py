@@ -185,7 +185,7 @@ CARDS = {
         cites=("li2024fire",),
         function="FIRE",
         shows="stripes that open like a fan from the upper left",
-        page="position/biases",
+        page="other/biases",
         make=lambda n, z=SMALL: learned_bias(FIRE, HEADS, threshold=2.0),
     ),
 }

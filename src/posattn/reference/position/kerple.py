@@ -239,7 +239,7 @@ CARDS = {
         cites=("chi2022kerple",),
         function="KerpleLog",
         shows="strongest on the diagonal, fading to both sides, first fast and then slowly",
-        page="position/biases",
+        page="other/biases",
         make=lambda n, z=SMALL: learned_bias(KerpleLog, HEADS),
     ),
     "KERPLE, power": Card(
@@ -251,7 +251,7 @@ CARDS = {
         cites=("chi2022kerple",),
         function="KerplePower",
         shows="strongest on the diagonal, and faint right next to it",
-        page="position/biases",
+        page="other/biases",
         make=lambda n, z=SMALL: learned_bias(KerplePower, HEADS),
     ),
 }

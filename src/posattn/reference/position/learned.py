@@ -130,7 +130,7 @@ CARDS = {
             "random before training"
         ),
         models=("BERT", "GPT-2", "OPT"),
-        page="position/learned",
+        page="other/learned",
         make=lambda n, z=SMALL: input_layer(
             LearnedPositionalEncoding.init(generator(), z.trained, z.dim)
         ),

@@ -339,7 +339,7 @@ CARDS = {
         function="ShawRelative",
         shows="a band of stripes along the diagonal, and one shade on each side of it",
         models=("w2v-BERT 2.0 (without the vectors on values)",),
-        page="position/relative",
+        page="other/shaw",
         make=lambda n, z=SMALL: learned_bias(ShawRelative, z.trained // 8, z.head_dim),
     ),
     "Music Transformer": Card(

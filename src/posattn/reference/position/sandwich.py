@@ -100,7 +100,7 @@ CARDS = {
         cites=("chi2023dissecting",),
         function="sandwich_bias",
         shows="strongest on the diagonal, fading to both sides in ripples",
-        page="position/biases",
+        page="other/biases",
         make=lambda n, z=SMALL: Scheme(bias=sandwich_bias(HEADS)),
     ),
 }

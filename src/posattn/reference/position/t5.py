@@ -260,7 +260,7 @@ CARDS = {
         function="T5Bias",
         shows="stripes along the diagonal, narrow near it and broad far away",
         models=("T5",),
-        page="position/biases",
+        page="other/biases",
         make=lambda n, z=SMALL: learned_bias(T5Bias, HEADS),
     ),
 }

@@ -170,7 +170,7 @@ CARDS = {
         function="TransformerXLBias",
         shows="soft stripes along the diagonal",
         models=("Transformer-XL", "XLNet"),
-        page="position/relative",
+        page="other/shaw",
         make=lambda n, z=SMALL: learned_bias(TransformerXLBias, z.dim, HEADS),
     ),
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Integer
@@ -27,8 +28,9 @@ class KVCache:
     `append` changes this cache and returns it; `copy.deepcopy(cache)` keeps an earlier state.
     A pytree whose leaves are the arrays, so that a step with it can be exported.
     There is one slot more than tokens: it takes padding, stays empty, and nobody attends to it.
-    Where the values of positions are not at hand (on a device, in a compiled program) a token beyond
-    the end makes the values of its example NaN, instead of an error.
+    Where the values of positions are not at hand (on a device, in a compiled program) a token beyond the
+    end, or one that falls behind others where there is a window, makes the values of its example NaN,
+    instead of an error.
 
     Args:
         key: `(*batch, h, slots, d_h)`.
@@ -42,8 +44,8 @@ class KVCache:
         >>> _, seen = cache.append(torch.ones(1, 3, 2), torch.ones(1, 3, 2), torch.arange(3))
         >>> cache.next_positions(1)
         tensor([3])
-        >>> seen.mask(torch.tensor([1])).int()
-        tensor([[1, 1, 0, 0, 0]], dtype=torch.int32)
+        >>> seen.mask(torch.tensor([2])).int()
+        tensor([[1, 1, 1, 0, 0]], dtype=torch.int32)
     """
 
     key: Float[Tensor, "*batch h slots d_h"]
@@ -72,7 +74,7 @@ class KVCache:
         Args:
             batch_shape: the batch axes, `(8,)` or just 8.
             num_kv_heads: the number of heads of keys and values.
-            max_len: how many positions there are, at least 1.
+            max_len: how many tokens there are, at least 1.
             head_dim: the width of a head.
             window: how many tokens a query sees, its own among them; all if not given. The cache
                 then needs room for these only.
@@ -92,7 +94,7 @@ class KVCache:
         return cls(key, value, positions, window, rotated)
 
     def next_positions(self, n: int) -> Integer[Tensor, "*batch n"]:
-        """Where the next `n` tokens of each example stand: after the last one that is kept.
+        """Where the next `n` tokens of each example stand: after the largest position that is kept.
 
         Twin of :meth:`posattn.reference.KVCache.next_positions`.
 
@@ -124,28 +126,26 @@ class KVCache:
             This cache, which has changed, and a cache that holds what these tokens may attend to. It is
             the same, except where several tokens enter a cache with a window.
         """
-        return appended(self, key, value, positions)
+        return appended(self, key, value, positions)[:2]
 
     def mask(
         self,
         query_positions: Integer[Tensor, "*#batch n_q"],
-        key_positions: Integer[Tensor, "*#batch slots"] | None = None,
     ) -> Bool[Tensor, "*batch n_q slots"]:
-        """Which slots queries may attend to: those with a token of their past that the window holds.
+        """Which slots queries may attend to, whose tokens came last: theirs and earlier ones in the window.
 
         Twin of :meth:`posattn.reference.KVCache.mask`.
 
         Args:
-            query_positions: `(n_q)` or `(*batch, n_q)`.
-            key_positions: where the tokens of the slots stand, if not where this cache says.
+            query_positions: where the last tokens stand, `(n_q)` or `(*batch, n_q)`; a negative one of
+                padding, which was not kept.
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
         """
         contract.cache_arrays(self)
-        kept = self.positions if key_positions is None else key_positions
-        contract.position_pair(query_positions, kept, integers=True)
-        return seen(query_positions, kept, self.window)
+        contract.position_pair(query_positions, self.positions, integers=True)
+        return held(self, query_positions, self.window)
 
 
 def following(cache, n):
@@ -155,50 +155,91 @@ def following(cache, n):
     return first if n == 1 else first + torch.arange(n, device=first.device)
 
 
-def appended(cache, key, value, positions):
-    """The cache with the tokens that come written into it, and one that holds what these may attend to."""
+def filled(cache):
+    """How many slots hold a token, in each example."""
+    return (cache.positions != EMPTY).sum(-1)
+
+
+def numbers(cache, positions):
+    """The slot of each token that comes, `(*batch, n)`: how many are kept before it."""
+    return filled(cache)[..., None] + (positions >= 0).cumsum(-1) - 1
+
+
+def rising(cache, positions):
+    """Which tokens that come stand after all that came before, or are padding: `(*batch, n)`."""
+    before = torch.cat([following(cache, 1) - 1, positions], dim=-1)
+    return (positions < 0) | (positions > before.cummax(-1).values[..., :-1])
+
+
+def appended(cache, key, value, positions, follow=False):
+    """The cache with the tokens that come, one that holds what they may attend to, and two hints.
+
+    How many these are, if that is known and the same in all examples, and whether tokens stand after others.
+    """
     contract.cache_entry(key, value, positions, cache)
-    slots = cache.positions.shape[-1] - 1
-    place = _place(positions) if key.shape[-2] == 1 else None
-    if place is not None:
-        return _with_token(cache, key, value, place, slots)
+    slots, n = cache.positions.shape[-1] - 1, key.shape[-2]
+    known, wraps = _known(positions), cache.window == slots
+    if known and not wraps:
+        end = _place(filled(cache))
+        if end is not None and int(positions.long().min()) >= 0:
+            contract.cache_room(end + n - 1, slots)
+            if not follow and n > 1 and cache.window is not None:
+                rises = rising(cache, positions.long().expand((*key.shape[:-3], n)))
+                follow = bool(rises.all())
+            return _written(cache, key, value, positions, end), cache, end + n, follow
+    if wraps and n == 1 and (place := _place(positions)) is not None:
+        newest = int(cache.positions[..., :slots].max())
+        if newest == EMPTY:  # it is not full
+            newest = int(following(cache, 1).max()) - 1
+        contract.cache_rises(newest >= place, cache.window)
+        return _written(cache, key, value, positions, place % slots), cache, None, True
     positions = positions.long().expand(*cache.positions.shape[:-1], -1)
-    last = positions.amax(-1, keepdim=True) if key.shape[-2] else positions
-    kept = positions >= 0
-    wraps = cache.window == slots
+    kept, together = positions >= 0, cache
+    rises = rising(cache, positions) if wraps or (known and n > 1) else kept & follow
+    follow = follow or wraps or (known and bool(rises.all()))
     if wraps:
+        if known:
+            contract.cache_rises(not rises.all(), cache.window)
+        fits = rises.all(-1, keepdim=True)
+        last = positions.amax(-1, keepdim=True) if n else positions
         kept = kept & (positions > last - slots)  # of a long chunk only the end
-    elif not readable(positions):
-        beyond = (last >= slots)[..., None, :, None]
-        value = value.masked_fill(beyond, torch.nan)
-    elif 0 not in positions.shape:
-        contract.cache_room(int(positions.max()), slots)
-    together = cache
-    if wraps and key.shape[-2] != 1:
+        slot = positions % slots
+    else:
+        slot = numbers(cache, positions)
+        if known:
+            contract.cache_room(int(slot.max()), slots)
+        fits, slot = slot[..., -1:] < slots, slot.clamp(max=slots - 1)
+    if not known:
+        value = value.where(fits[..., None, :, None], torch.nan)
+    if wraps and n != 1:
         both = [torch.cat(pair, -2) for pair in ((cache.key, key), (cache.value, value))]
-        known = positions.masked_fill(positions < 0, EMPTY)
-        known = torch.cat([cache.positions, known], dim=-1)
-        together = KVCache(*both, known, cache.window, cache.rotated)
-    slot = positions % slots if wraps else positions.clamp(max=slots - 1)
+        beside = positions.masked_fill(positions < 0, EMPTY)
+        beside = torch.cat([cache.positions, beside], dim=-1)
+        together = KVCache(*both, beside, cache.window, cache.rotated)
     slot = slot.where(kept, slots)
     cache.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
     slot, kept = (x[..., None, :, None].expand(key.shape) for x in (slot, kept))
     cache.key.scatter_(-2, slot, key.where(kept, 0))
     cache.value.scatter_(-2, slot, value.where(kept, 0))
-    return cache, together
+    return cache, together, None, follow
 
 
-def _with_token(cache, key, value, position, slots):
-    """Keep one token of each example, all at the same position, which is known."""
-    if cache.window == slots:
-        slot = position % slots
-    else:
-        contract.cache_room(position, slots)
-        slot = position
-    cache.key[..., slot, :] = key[..., 0, :]
-    cache.value[..., slot, :] = value[..., 0, :]
-    cache.positions[..., slot] = position
-    return cache, cache
+def rule_of(cache, positions, follow):
+    """A function of the next cache that makes the mask of tokens that come: an array, or a rule."""
+    if positions.shape[-1] > 1:
+        placed = positions.expand(*cache.positions.shape[:-1], -1)
+        if follow or (_known(positions) and rising(cache, placed).all()):
+            return lambda _: seen
+    return lambda cache: held(cache, positions)
+
+
+def _written(cache, key, value, positions, start):
+    """Keep tokens of each example from one slot on."""
+    slots = slice(start, start + key.shape[-2])
+    cache.key[..., slots, :] = key
+    cache.value[..., slots, :] = value
+    cache.positions[..., slots] = positions
+    return cache
 
 
 def seen(queries, keys, window=None):
@@ -206,6 +247,20 @@ def seen(queries, keys, window=None):
     queries, keys = queries[..., :, None], keys[..., None, :]
     past = keys <= queries
     return past if window is None else past & (keys > queries - window)
+
+
+def held(cache, positions, window=None):
+    """Which slots the tokens that came last may attend to, of which these are the positions."""
+    slots, kept = cache.positions.shape[-1], positions >= 0
+    if window is not None and window < slots:  # there positions rise
+        return seen(positions, cache.positions, window)
+    own = numbers(cache, positions) - kept.sum(-1, keepdim=True)
+    own = own.where(kept, -1)
+    past = torch.arange(slots, device=own.device) <= own[..., None]
+    if window is None:
+        return past
+    offsets = positions.long()[..., :, None] - cache.positions[..., None, :]
+    return past & (offsets.abs() < window)
 
 
 def _place(positions):
@@ -222,27 +277,27 @@ def _known(positions):
     return readable(positions) and not transformed() and 0 not in positions.shape
 
 
-def visible_to(cache, positions):
-    """The part of a cache that queries may attend to, the mask within, and whether that is causal.
+def visible_to(cache, positions, end, follow):
+    """The part of a cache that its last tokens may attend to, the mask within, and whether that is causal.
 
-    There is no mask where queries attend to the whole part, or to all of it but the future.
+    There is no mask where they attend to the whole part, or to all of it but the future.
     Where positions can be read, slots that nobody has reached yet are left out.
     """
-    if not _known(positions):
-        return cache, cache.mask, False
-    if cache.window is None:  # the token at a position is in the slot of that number
-        end = max(int(positions.long().max()) + 1, 1)
-        key, value = cache.key[..., :end, :], cache.value[..., :end, :]
-        cache = KVCache(key, value, cache.positions[..., :end], None, cache.rotated)
-    n = positions.shape[-1]
-    if n > 1:
-        causal = cache.window is None and bool(
-            (cache.positions == torch.arange(end)).all()
-            and (positions.long() == torch.arange(end - n, end)).all()
-        )
-        return cache, None if causal else cache.mask, causal
-    mask = seen(positions, cache.positions, cache.window)
-    if mask.all():
+    n, window, known = positions.shape[-1], cache.window, _known(positions)
+    slots = cache.positions.shape[-1]
+    if known and (window is None or window >= slots):
+        last = max(int(filled(cache).max()), 1) if end is None else end
+        key, value = cache.key[..., :last, :], cache.value[..., :last, :]
+        cache = KVCache(key, value, cache.positions[..., :last], window, cache.rotated)
+    if end is not None and window is None:
+        return cache, None, n > 1
+    if follow and n > 1:
+        return cache, partial(seen, window=window), False
+    if end is not None and n == 1:  # whatever came before, it can hide only by its position
+        mask = (positions[..., None] - cache.positions[..., None, :]).abs() < window
+    else:
+        mask = held(cache, positions, window)
+    if known and mask.all():
         return cache, None, False
     return cache, mask[..., None, :, :] if mask.ndim > 2 else mask, False
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
-from posattn.torch.attention.cache import EMPTY, following, seen
+from posattn.torch.attention.cache import EMPTY, following, numbers
 from posattn.torch.attention.masks import readable
 from posattn.torch.validated import validated
 
@@ -37,8 +37,6 @@ class LatentCache:
         >>> _ = cache.append(torch.ones(3, 2), torch.arange(3))
         >>> cache.next_positions(1)
         tensor([3])
-        >>> cache.mask(torch.tensor([1])).int()
-        tensor([[1, 1, 0, 0, 0]], dtype=torch.int32)
     """
 
     latent: Float[Tensor, "*batch slots width"]
@@ -60,7 +58,7 @@ class LatentCache:
 
         Args:
             batch_shape: the batch axes, `(8,)` or just 8.
-            max_len: how many positions there are, at least 1.
+            max_len: how many tokens there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
             dtype: of the vectors; PyTorch's default one if not given.
             device: where the cache lives.
@@ -78,7 +76,7 @@ class LatentCache:
         return self.latent.shape[-1] * self.latent.element_size()
 
     def next_positions(self, n: int) -> Integer[Tensor, "*batch n"]:
-        """Where the next `n` tokens of each example stand: after the last one that is kept.
+        """Where the next `n` tokens of each example stand: after the largest position that is kept.
 
         Twin of :meth:`posattn.reference.LatentCache.next_positions`.
 
@@ -110,37 +108,16 @@ class LatentCache:
         contract.latent_entry(latent, positions, self)
         slots = self.positions.shape[-1] - 1
         positions = positions.long().expand(*self.positions.shape[:-1], -1)
+        kept, slot = positions >= 0, numbers(self, positions)
         if not readable(positions):
-            latent = latent.masked_fill((positions >= slots)[..., None], torch.nan)
+            latent = latent.masked_fill((slot >= slots)[..., None], torch.nan)
         elif 0 not in positions.shape:
-            contract.cache_room(int(positions.max()), slots)
-        kept = positions >= 0
-        slot = positions.clamp(max=slots - 1).where(kept, slots)
+            contract.cache_room(int(slot.max()), slots)
+        slot = slot.clamp(max=slots - 1).where(kept, slots)
         self.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
         slot, kept = (x[..., None].expand(latent.shape) for x in (slot, kept))
         self.latent.scatter_(-2, slot, latent.where(kept, 0))
         return self
-
-    def mask(
-        self,
-        query_positions: Integer[Tensor, "*#batch n_q"],
-        key_positions: Integer[Tensor, "*#batch slots"] | None = None,
-    ) -> Bool[Tensor, "*batch n_q slots"]:
-        """Which slots queries may attend to: those with a token that does not stand after them.
-
-        Twin of :meth:`posattn.reference.LatentCache.mask`.
-
-        Args:
-            query_positions: `(n_q)` or `(*batch, n_q)`.
-            key_positions: where the tokens of the slots stand, if not where this cache says.
-
-        Returns:
-            True means may attend, `(*batch, n_q, slots)`.
-        """
-        contract.latent_arrays(self)
-        kept = self.positions if key_positions is None else key_positions
-        contract.position_pair(query_positions, kept, integers=True)
-        return seen(query_positions, kept)
 
 
 register_pytree_node(

@@ -12,6 +12,7 @@ from posattn.configs.latents import as_latent, latent_weights
 from posattn.configs.reading import chosen
 from posattn.torch.attention import definition
 from posattn.torch.attention.attention import attend
+from posattn.torch.attention.cache import rule_of
 from posattn.torch.attention.call import Positions, call_at, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
@@ -228,15 +229,19 @@ class LatentAttention(nn.Module):
             all tokens so far.
         """
         contract.sequence("x", x, self.dim)
-        aligned = cache is None and query_positions is None
+        follow = query_positions is None
+        aligned = cache is None and follow
         if cache is not None:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
         content, rotated, latent, positions = self._projected(x, query_positions)
+        masks, finite = [mask], cache is not None and mask is None
         if cache is not None:
+            rule = rule_of(cache, positions.query, follow)
             cache = cache.append(latent, positions.query)
             latent, causal = cache.latent, False
+            masks.append(rule(cache))
             positions = Positions(positions.query, cache.positions)
         absorbed = cache is not None and self._absorbs(x.shape[-2])
         if absorbed:
@@ -246,20 +251,20 @@ class LatentAttention(nn.Module):
         else:
             key, value = self._keys_and_values(latent)
         query = torch.cat([content, rotated], dim=-1)
-        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        shape = *query.shape[:-1], key.shape[-2]
+        mask = all_of([for_heads(mask, shape) for mask in masks], positions, shape)
         if absorbed:
             query, mask, positions = _as_one_head(query, mask, positions)
-        masks = [mask] if cache is None else [cache.mask, mask]
         call = call_at(
             positions,
             query,
             key,
             value,
-            mask=all_of(masks, positions, (*query.shape[:-1], key.shape[-2])),
+            mask=mask,
             causal=causal,
             scale=self._scale(),
             aligned=aligned,
-            finite=cache is not None and mask is None,  # a cache hides nothing but zeros
+            finite=finite,  # a cache hides nothing but zeros
         )
         heads = attend(call)
         if absorbed:

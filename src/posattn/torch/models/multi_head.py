@@ -257,7 +257,7 @@ class MultiHeadAttention(nn.Module):
         at = query_positions, key_positions, coordinates
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
-            heads, cache = remember(self, heads, cache)
+            heads, cache = remember(self, heads, cache, query_positions is None)
         mixed = attend(self, heads, rng)
         out = self.output(gated(self, merge_heads(mixed), query))
         return out if cache is None else (out, cache)
@@ -298,17 +298,19 @@ class MultiHeadAttention(nn.Module):
         return definition.weights(call_of(heads, options_of(self, heads)))
 
 
-def remember(layer, heads, cache):
+def remember(layer, heads, cache, follow):
     """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place.
 
     What nobody has reached yet is left out, unless an array has a number for each slot.
     """
-    cache, seen = appended(cache, heads.key, heads.value, heads.positions.query)
     queries = heads.positions.query
+    cache, seen, end, follow = appended(cache, heads.key, heads.value, queries, follow)
     finite = seen is cache and all(mask is None for mask in heads.masks)
-    held, causal = seen.mask, False
-    if not any(isinstance(x, Tensor) for x in (*heads.masks, *heads.biases)):
-        seen, held, causal = visible_to(seen, queries)
+    held, causal = None, False
+    if any(isinstance(x, Tensor) for x in (*heads.masks, *heads.biases)):
+        held = seen.mask(queries)
+    else:
+        seen, held, causal = visible_to(seen, queries, end, follow)
     key = seen.key
     if not cache.rotated:
         key = rotated(as_given(layer.rotate), 1, key, seen.positions)
