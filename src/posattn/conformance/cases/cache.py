@@ -27,8 +27,6 @@ class Cache:
         key, value, where = self.tokens
         where, positions = where[..., 0], positions[:, None]
         seen = self.seen(positions[..., None], where[..., None, :])
-        n, held = query.shape[-2], key.shape[-2]
-        seen &= np.tri(n, held, held - n, dtype=bool)  # at one position, too, only the past
         if self.rotate:
             pairs = zip((query, key), self.places(positions, where), strict=True)
             query, key = (reference.rotate(*pair) for pair in pairs)
