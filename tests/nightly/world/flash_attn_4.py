@@ -34,5 +34,5 @@ def score_mod():
 
 def window_size():
     """The reference in FlashAttention's tests shows a query `window_size[0]` keys beside its own."""
-    hidden = runpy.run_path(_file("testing.py"))["construct_local_mask"](9, 9, (4, 0))
+    hidden = runpy.run_path(str(_file("testing.py")))["construct_local_mask"](9, 9, (4, 0))
     print("window_size (4, 0):", (~hidden)[8].sum().item(), "keys")
