@@ -28,8 +28,8 @@ LATEX = (
 )
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
-MEASURES = ("bench", "numerics", "study", "conformance", "real", "world", "twins")
-FOLDERS = {"bench": "benchmarks", "study": "studies"}
+MEASURES = ("bench", "numerics", "study", "conformance", "real", "world", "twins", "bundle")
+FOLDERS = {"bench": "benchmarks", "study": "studies", "bundle": "world.bundle"}
 os.environ |= builds.settings(os.environ)
 
 tool = nox.session(venv_backend="none")
