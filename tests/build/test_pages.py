@@ -101,7 +101,7 @@ def test_a_pasted_number_leads_to_the_cell_that_computed_it_on_any_page(site):
 
 def test_a_page_says_where_it_stands_how_long_it_takes_and_what_it_needs(site):
     # 500 words, an equation, two cells to read
-    assert "Chapter 4 · 5 minutes · You need: Pair" in words(article(site, "scratch"))
+    assert "Chapter 4 · 7 minutes · You need: Pair" in words(article(site, "scratch"))
     first = words(article(site, "first"))
     assert "Chapter 5 · 1 minute · No other chapter is needed" in first
     appendix = words(article(site, "appendix"))

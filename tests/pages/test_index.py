@@ -31,8 +31,8 @@ def test_most_schemes_act_on_queries_keys_or_scores():
     assert sum(acts) > len(acts) / 2
 
 
-def test_the_core_has_twelve_chapters(page):
+def test_the_core_has_ten_chapters(page):
     toctrees = re.findall(
         r":caption: (?:Attention|Position)\n\n(.*?)```", page.text, re.DOTALL
     )
-    assert sum(len(pages.split()) for pages in toctrees) == 12
+    assert sum(len(pages.split()) for pages in toctrees) == 10

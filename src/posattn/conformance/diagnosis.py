@@ -16,6 +16,7 @@ from posattn.conformance.comparison import (
     bounds,
     distance,
     len_of,
+    of_the_first,
     run,
     windows,
 )
