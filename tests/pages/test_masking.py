@@ -35,6 +35,8 @@ def test_eq_masked_loss():
     losses = -log_p[np.arange(6), np.where(m, targets, 0)]
     L = (m * losses).sum() / m.sum()
     assert np.isclose(torch.nn.functional.cross_entropy(logits, targets), L)
+    nothing = torch.nn.functional.cross_entropy(logits, torch.full_like(targets, -100))
+    assert nothing.isnan()
 
 
 def test_a_stack_of_windows_sees_further():
