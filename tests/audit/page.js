@@ -234,7 +234,7 @@ window.audit = (() => {
   // Without scripts: what there is to read, and what moves all the same.
   const words = () => {
     const text = all("h1, h2, h3, h4, p, li, pre, table, dt, .katex-display", main());
-    const kept = (e) => !e.closest("details:not([open]), .explorer") && e.checkVisibility(); // it has a twin
+    const kept = (e) => !e.closest("details:not([open]), .explorer") && e.textContent.trim() && e.checkVisibility(); // it has a twin
     return text.filter(kept).length;
   };
   const works = () => {

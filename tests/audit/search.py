@@ -42,7 +42,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
     "mscale_all_dim": ("build/extending", "fix/conformance"),
     "multi head attention": ("attention/multi_head",),
     "nan": ("questions/nan", "attention/masking"),
-    "out of memory": ("scale/tiles", "fix/triage"),
+    "out of memory": ("scale/memory", "scale/tiles", "fix/triage"),
     "peft prompt tuning left padding": ("fix/wrappers",),
     "permutation equivariance": ("position/permutation",),
     "plan refuses": ("build/extending", "build/configurations", "fix/debugging"),
