@@ -11,6 +11,10 @@ from sphinx import addnodes
 
 CORE = ("Attention", "Position")
 APPENDICES = "Reference"
+ENGINES = tuple(  # short pages, full of the names of other software
+    f"fix/{name}"
+    for name in ["libraries", "transformers", "vllm", "sglang", "llama_cpp", "mlx_lm", "conversion", "wrappers"]
+)
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,12 @@ from sphinx.util import docname_join
 from sphinx.util.texescape import escape
 from sphinx_proof.nodes import proof_node
 
-from .chapters import APPENDICES
+from .chapters import APPENDICES, ENGINES
 from .place import question
 from .twins import LABELS, library
 
 LEFT_OUT = (  # what is looked up, on the site: so it stands at the end of its part
-    *("404", "api/", "slides/", "questions", "fix/conversion", "fix/wrappers"),
-    *(
-        f"fix/{name}"
-        for name in ("libraries", "transformers", "vllm", "sglang", "llama_cpp", "mlx_lm")
-    ),
+    *("404", "api/", "slides/", "questions", *ENGINES),
     *(f"reference/{name}" for name in ("atlas", "models", "measurements", "sources")),
 )
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted

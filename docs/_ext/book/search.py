@@ -10,6 +10,8 @@ from docutils import nodes
 from pagefind.index import PagefindIndex
 from sphinx import addnodes
 
+from .chapters import ENGINES
+
 PASSED = (
     nodes.literal_block,
     nodes.math,
@@ -19,19 +21,8 @@ PASSED = (
     addnodes.index,
 )
 LISTS = {"genindex", "search", "404", "index", "reference/bibliography"}
-ENGINES = (
-    "transformers",
-    "vllm",
-    "sglang",
-    "llama_cpp",
-    "mlx_lm",
-    "conversion",
-    "wrappers",
-)
 WEIGHTS = {"api/": 0.2, "questions/": 0.3}  # of words, beside those of chapters
-WEIGHTS |= {
-    f"fix/{name}": 0.5 for name in (*ENGINES, "libraries")
-}  # short, and full of names
+WEIGHTS |= dict.fromkeys(ENGINES, 0.5)
 
 
 def pieces(node, level, weight):

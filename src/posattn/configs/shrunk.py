@@ -55,9 +55,8 @@ def shrunk(config, tokens):
     heads, share = few * ratio, first.dim / (first.num_heads * first.head_dim)
     dim = 2 * heads * max(1, round(share * width / 2))
     part = width / first.head_dim
-    wide = dim * (
-        4 if found.get("intermediate_size") == 4 * first.dim else 2
-    )  # which some fix
+    fourfold = found.get("intermediate_size") == 4 * first.dim  # as some engines take it
+    wide = (4 if fourfold else 2) * dim
     sizes = {
         **dict.fromkeys(("hidden_size", "n_embd"), dim),
         **dict.fromkeys(HEADS, heads),

@@ -149,10 +149,9 @@ def of_the_scaling(layer):
             found.append((f"factor_of_{other:g}", what, {"factor": other}))
     if rope.method == "yarn":
         kept = numbers.get("truncate") is False
-        ways = ("are rounded outwards", "stay fractions")[:: 1 if kept else -1]
-        what = "The ends of the blend {}: the configuration says that they {}.".format(
-            *ways
-        )
+        rounded, fractions = "are rounded outwards", "stay fractions"
+        done, told = (rounded, fractions) if kept else (fractions, rounded)
+        what = f"The ends of the blend {done}: the configuration says that they {told}."
         found.append((f"ends_{'' if kept else 'not_'}rounded", what, {"truncate": kept}))
     for method, more in OTHER_METHODS.items():
         needed = {

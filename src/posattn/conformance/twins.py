@@ -23,12 +23,8 @@ __all__ = ["TOKENS", "TOLERANCE", "Twin", "Verdict", "judge", "twins", "write"]
 TOKENS = 1024  # four trained lengths, 21 windows, and more than an engine reads at once
 TOLERANCE = 1e-3  # of the largest logit, which float32 keeps and no twin does
 FIRST = 96  # tokens, two windows, on which several changes are tried before the whole text
-TAKEN = (
-    "_ignored",
-    "of_the_width",
-    "of_the_share",
-    "of_the_class",
-)  # how twins end that lack a setting
+# how twins end that lack a setting
+TAKEN = "_ignored", "of_the_width", "of_the_share", "of_the_class"
 WIDTHS = {"dim", "num_heads", "num_kv_heads", "head_dim"}  # which weights have
 TOLD = "rope_theta", "sliding_window"  # by twins of their own
 FEW = 8  # of which all sets are tried
