@@ -11,10 +11,9 @@ from sphinx import addnodes
 
 CORE = ("Attention", "Position")
 APPENDICES = "Reference"
-ENGINES = tuple(  # short pages, full of the names of other software
-    f"fix/{name}"
-    for name in ["libraries", "transformers", "vllm", "sglang", "llama_cpp", "mlx_lm", "conversion", "wrappers"]
-)
+# short pages, full of the names of other software
+ENGINES = ("fix/libraries", "fix/transformers", "fix/vllm", "fix/sglang", "fix/llama_cpp")
+ENGINES += ("fix/mlx_lm", "fix/conversion", "fix/wrappers")
 
 
 @dataclass(frozen=True)
