@@ -87,6 +87,8 @@ from posattn.contract.positions import (
     cache_rises,
     cache_room,
     cache_shape,
+    cache_trim,
+    cache_trimmed,
     cached,
     coordinates,
     layer_coordinates,
