@@ -104,6 +104,13 @@ from posattn.contract.positions import (
     tile_positions,
     token_positions,
 )
+from posattn.contract.recurrence import (
+    convolved,
+    passed,
+    recurrence,
+    state,
+    turned,
+)
 from posattn.contract.schemes import (
     axis_frequencies,
     base_bias,

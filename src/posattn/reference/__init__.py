@@ -24,8 +24,11 @@ from posattn.reference.attention.complexity import (
     self_attention,
     self_attention_operations,
 )
+from posattn.reference.attention.convolution import short_convolution
+from posattn.reference.attention.delta import gated_delta, kimi_delta
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
+from posattn.reference.attention.linear import linear_attention
 from posattn.reference.attention.masks import (
     Chunk,
     Window,
@@ -85,6 +88,7 @@ from posattn.reference.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.reference.position.selective import selective_rotation
 from posattn.reference.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
@@ -145,10 +149,13 @@ __all__ = [
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
+    "gated_delta",
     "grid_coordinates",
     "induction_score",
+    "kimi_delta",
     "layers_to_connect",
     "length_mask",
+    "linear_attention",
     "llama3",
     "longrope",
     "masked_softmax",
@@ -172,9 +179,11 @@ __all__ = [
     "rotate_axes",
     "sandwich_bias",
     "scaled_dot_product_attention",
+    "selective_rotation",
     "self_attention",
     "self_attention_operations",
     "shift_matrix",
+    "short_convolution",
     "sinusoidal_encoding",
     "skew",
     "split_heads",
