@@ -27,6 +27,7 @@ SCHEMA = jsonschema.Draft202012Validator(
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 # which no column has as a function of positions, or `test_steps` looks at
 FORMULAS = {"cache", "causal_mask", "prefix_mask", "ids_left_padding", "ids_packing"}
+FORMULAS |= {"state", "kimi_gates"}
 of_the_columns = pytest.mark.parametrize(
     "scheme", [scheme for scheme in SCHEMES if scheme not in FORMULAS]
 )
@@ -102,6 +103,9 @@ def of(column, scheme):
         return functools.partial(multimodal, column)
     if scheme in FORMULAS:
         return SCHEMES[scheme].function
+    if name.endswith("[0]"):  # what is passed on is left out
+        passes_on = getattr(column, name.partition("(")[0])
+        return lambda *arguments, **keywords: passes_on(*arguments, **keywords)[0]
     if scheme == "rotary_scores":
         return lambda query, key, query_positions, key_positions, **options: (
             column.rotate(query, query_positions, **options)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from posattn.conformance.cases import attention, cache, latent, masks
+from posattn.conformance.cases import attention, cache, latent, masks, states
 from posattn.conformance.report import as_list
 from posattn.conformance.vectors import FOLDER
 from posattn.reference.cases import draw
@@ -19,7 +19,7 @@ from posattn.reference.position import collect
 VERSION = 1
 STEP = 1e-30  # of complex differentiation, which subtracts nothing
 COTANGENT = 9  # a seed
-OWN = {**attention.CASES, **cache.CASES, **latent.CASES, **masks.CASES}
+OWN = {**attention.CASES, **cache.CASES, **latent.CASES, **masks.CASES, **states.CASES}
 COLLECTED = {**collect("CASES"), **OWN}
 
 # arguments whose arrays must not be rounded to the dtype of the data
