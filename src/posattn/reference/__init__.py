@@ -25,6 +25,7 @@ from posattn.reference.attention.complexity import (
     self_attention_operations,
 )
 from posattn.reference.attention.heads import merge_heads, split_heads
+from posattn.reference.attention.indexer import group_keys, group_tokens, indexer_scores
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import (
     Chunk,
@@ -39,6 +40,13 @@ from posattn.reference.attention.patterns import (
     previous_token_score,
 )
 from posattn.reference.attention.ring import balanced_order, ring_attention
+from posattn.reference.attention.selection import (
+    group_mask,
+    select_blocks,
+    select_groups,
+    select_keys,
+)
+from posattn.reference.attention.temperature import log_temperature, power_temperature
 from posattn.reference.models.decoder import Decoder
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
@@ -146,10 +154,15 @@ __all__ = [
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",
+    "group_keys",
+    "group_mask",
+    "group_tokens",
+    "indexer_scores",
     "induction_score",
     "layers_to_connect",
     "length_mask",
     "llama3",
+    "log_temperature",
     "longrope",
     "masked_softmax",
     "measure",
@@ -160,6 +173,7 @@ __all__ = [
     "path_length",
     "polar_query",
     "position_interpolation",
+    "power_temperature",
     "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",
@@ -172,6 +186,9 @@ __all__ = [
     "rotate_axes",
     "sandwich_bias",
     "scaled_dot_product_attention",
+    "select_blocks",
+    "select_groups",
+    "select_keys",
     "self_attention",
     "self_attention_operations",
     "shift_matrix",
