@@ -137,6 +137,14 @@ from posattn.contract.schemes import (
     window_network,
     window_positions,
 )
+from posattn.contract.selection import (
+    choice,
+    group_keys,
+    group_scores,
+    group_size,
+    indexer,
+    selected,
+)
 from posattn.contract.workers import (
     alike,
     balanced,

@@ -27,6 +27,7 @@ from posattn.reference.attention.complexity import (
 from posattn.reference.attention.convolution import short_convolution
 from posattn.reference.attention.delta import gated_delta, kimi_delta
 from posattn.reference.attention.heads import merge_heads, split_heads
+from posattn.reference.attention.indexer import group_keys, group_tokens, indexer_scores
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.linear import linear_attention
 from posattn.reference.attention.masks import (
@@ -42,6 +43,13 @@ from posattn.reference.attention.patterns import (
     previous_token_score,
 )
 from posattn.reference.attention.ring import balanced_order, ring_attention
+from posattn.reference.attention.selection import (
+    group_mask,
+    select_blocks,
+    select_groups,
+    select_keys,
+)
+from posattn.reference.attention.temperature import log_temperature, power_temperature
 from posattn.reference.models.decoder import Decoder
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
@@ -151,12 +159,17 @@ __all__ = [
     "frequencies",
     "gated_delta",
     "grid_coordinates",
+    "group_keys",
+    "group_mask",
+    "group_tokens",
+    "indexer_scores",
     "induction_score",
     "kimi_delta",
     "layers_to_connect",
     "length_mask",
     "linear_attention",
     "llama3",
+    "log_temperature",
     "longrope",
     "masked_softmax",
     "measure",
@@ -167,6 +180,7 @@ __all__ = [
     "path_length",
     "polar_query",
     "position_interpolation",
+    "power_temperature",
     "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",
@@ -179,6 +193,9 @@ __all__ = [
     "rotate_axes",
     "sandwich_bias",
     "scaled_dot_product_attention",
+    "select_blocks",
+    "select_groups",
+    "select_keys",
     "selective_rotation",
     "self_attention",
     "self_attention_operations",

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Inexact, Num
+from jaxtyping import Bool, Inexact, Integer, Num
 
 from posattn import contract
-from posattn.reference.attention.masks import causal_mask, of_pairs
+from posattn.reference.attention.masks import causal_mask, of_pairs, of_selected
 from posattn.reference.validated import validated
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
@@ -89,13 +89,14 @@ def attention_weights(
     scale: float | None = None,
     sinks: Inexact[np.ndarray, "*h"] | None = None,
     soft_cap: float | None = None,
+    select: Integer[np.ndarray, "..."] | None = None,
 ) -> Scores:
     r"""How much each query attends to each key.
 
     .. math:: \mathbf{W} = \operatorname{softmax}\left(\frac{\mathbf{Q}\mathbf{K}^\top}{\sqrt{d}}
         + \mathbf{B}\right) \in \mathbb{R}^{n_q \times n_k},
 
-    the softmax taken over the keys that `mask` and `causal` allow.
+    the softmax taken over the keys that `mask`, `causal` and `select` allow.
     Two options change it in each head. A soft cap $c$ keeps the scores $s$ before the bias within
     $(-c, c)$, and a sink $a$ adds to the sum of each row as a key without a value would:
 
@@ -124,6 +125,9 @@ def attention_weights(
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
         sinks: $a$, one for each head of queries, `(h)`, or `()` where queries have no axis of heads.
         soft_cap: $c$, above 0; no cap if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
+            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
+            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
 
     Returns:
         $\mathbf{W}$, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it
@@ -152,7 +156,7 @@ def attention_weights(
     soft_cap = contract.soft_cap(soft_cap)
     positions = positions_of(query, key, query_positions, key_positions)
     mask = of_pairs(mask, positions, (*query.shape[:-1], key.shape[-2]))
-    mask = visible(query, key, mask, causal)
+    mask = visible(query, key, mask, causal, select)
     key = zero_unattended(key, mask)
     bias = total_bias(bias, query, key, positions)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
@@ -176,6 +180,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     sinks: Inexact[np.ndarray, "*h"] | None = None,
     soft_cap: float | None = None,
+    select: Integer[np.ndarray, "..."] | None = None,
     dropout_rate: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Inexact[np.ndarray, "*batch n_q d_v"]:
@@ -211,6 +216,9 @@ def scaled_dot_product_attention(
             It joins the sum that divides the weights of its head, and has no value.
         soft_cap: the scores $s$ before the bias become $c \tanh(s / c)$, where $c$ is this number
             above 0; no cap if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
+            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
+            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
         rng: where the randomness comes from; None means no dropout.
 
@@ -234,7 +242,7 @@ def scaled_dot_product_attention(
     contract.attention(query, key, value, grouped=True)
     positions = positions_of(query, key, query_positions, key_positions)
     mask = of_pairs(mask, positions, (*query.shape[:-1], key.shape[-2]))
-    mask = visible(query, key, mask, causal)
+    mask = visible(query, key, mask, causal, select)
     options = {
         "mask": mask,
         "bias": bias,
@@ -306,12 +314,16 @@ def positions_of(query, key, query_positions, key_positions):
     return Positions(query_positions, key_positions)
 
 
-def visible(query, key, mask, causal):
-    """Turn `causal` into part of the mask."""
+def visible(query, key, mask, causal, select=None):
+    """Turn `causal` and `select` into parts of the mask."""
     n_q, n_k = query.shape[-2], key.shape[-2]
     contract.mask(mask, (*query.shape[:-1], n_k))
     if causal:
         mask = causal_mask(n_q, n_k) if mask is None else mask & causal_mask(n_q, n_k)
+    if select is not None:
+        contract.selected(select, query, key)
+        chosen = of_selected(select, query, key)
+        mask = chosen if mask is None else mask & chosen
     return mask
 
 

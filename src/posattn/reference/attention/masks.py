@@ -296,3 +296,16 @@ def for_heads(mask, shape):
     contract.layer_mask(mask, shape)
     shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
     return mask[..., None, :, :] if shared else mask
+
+
+def of_selected(select, query, key):
+    """Which keys each query selects, `(*#batch, #h, n_q, n_k)`, from their indices."""
+    n_k = key.shape[-2]
+    chosen = np.zeros((*select.shape[:-1], n_k + 1), bool)
+    np.put_along_axis(chosen, np.where(select < 0, n_k, select), True, axis=-1)
+    chosen = chosen[..., :n_k]
+    if query.ndim > 2 and select.ndim < query.ndim:
+        return chosen[..., None, :, :]
+    if query.ndim > 2 and chosen.shape[-3] not in (1, query.shape[-3]):
+        return np.repeat(chosen, query.shape[-3] // chosen.shape[-3], axis=-3)
+    return chosen
