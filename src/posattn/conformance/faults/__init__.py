@@ -17,6 +17,7 @@ from posattn.conformance.faults import (
     misuses,
     positions,
     scaling,
+    selection,
     soft_cap,
     states,
 )
@@ -24,7 +25,7 @@ from posattn.conformance.faults.registry import FAULTS, Near
 
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "cache", "content"]
 __all__ += ["explain", "latent", "layouts", "masks", "misuses", "positions", "scaling"]
-__all__ += ["soft_cap", "states"]
+__all__ += ["selection", "soft_cap", "states"]
 
 LIMITS = ("float32_angles", "angles_in_float32")
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named

@@ -12,11 +12,12 @@ from tests.library.conformance.threads import (
     caches,
     rotations,
     scaling,
+    selection,
     states,
 )
 
 __all__ = ["THREADS", "WRITTEN", "attention", "biases", "caches", "rotations"]
-__all__ += ["scaling", "states", "table"]
+__all__ += ["scaling", "selection", "states", "table"]
 
 WRITTEN = Path(__file__).parents[4] / "docs" / "_records" / "conformance" / "threads.txt"
 
