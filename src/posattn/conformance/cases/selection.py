@@ -39,18 +39,20 @@ def indexer(
     query, key, weights, *, count, rotary_dim=None, layout="half", last=False, base=10000.0
 ):
     """Rotate some entries of an indexer's queries and keys, score, and choose keys of the past."""
+    query, key = rotated(query, key, rotary_dim, layout, last, base)
+    scores = reference.indexer_scores(query, key, weights)
+    return reference.select_keys(scores, count, causal=True)
+
+
+def rotated(query, key, rotary_dim=None, layout="half", last=False, base=10000.0):
+    """Queries and keys of an indexer at their positions, of which some entries are rotated."""
     width = query.shape[-1]
     turning = width if rotary_dim is None else rotary_dim
     part = slice(width - turning, width) if last else slice(0, turning)
-
-    def turned(x):
-        positions = np.arange(key.shape[-2] - x.shape[-2], key.shape[-2])
-        rotated = reference.rotate(x[..., part], positions, base=base, layout=layout)
-        parts = [x[..., : part.start], rotated, x[..., part.stop :]]
-        return np.concatenate(parts, axis=-1)
-
-    scores = reference.indexer_scores(turned(query), turned(key), weights)
-    return reference.select_keys(scores, count, causal=True)
+    for x in (query, key):
+        where, made = np.arange(key.shape[-2] - x.shape[-2], key.shape[-2]), x.copy()
+        made[..., part] = reference.rotate(x[..., part], where, base=base, layout=layout)
+        yield made
 
 
 def indexers():

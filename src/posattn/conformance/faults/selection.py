@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases.selection import indexer
+from posattn.conformance.cases.selection import indexer, rotated
 from posattn.conformance.faults.registry import fault, line, misuse
 from posattn.reference import causal_mask
 from posattn.reference.attention.selection import rising
@@ -59,15 +59,17 @@ def indexer_not_scaled(definition, query, *others, scale=None):
 # of the choice
 
 
+def seen(scores, mask, causal):
+    """Which keys each query may read."""
+    there = np.broadcast_to(True if mask is None else mask, scores.shape)
+    return there & causal_mask(*scores.shape[-2:]) if causal else there
+
+
 @misuse("select_keys")
 def chosen_before_hidden(definition, scores, count, *, mask=None, causal=False):
     """Keys are chosen among all, and those that are hidden then left out: fewer are read."""
-    made, n_q = definition(scores, count), scores.shape[-2]
-    seen = (
-        np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
-    )
-    seen = seen & causal_mask(n_q, scores.shape[-1]) if causal else seen
-    there = np.take_along_axis(seen, np.maximum(made, 0), axis=-1)
+    made = definition(scores, count)
+    there = np.take_along_axis(seen(scores, mask, causal), np.maximum(made, 0), axis=-1)
     return rising(np.where(there, made, -1))
 
 
@@ -103,8 +105,8 @@ def causal_from_the_first_key(definition, scores, count, *, mask=None, causal=Fa
     """Causal is aligned to the start: with fewer queries than keys the newest cannot be chosen."""
     if not causal:
         return definition(scores, count, mask=mask)
-    seen = np.tri(*scores.shape[-2:], dtype=bool)
-    return definition(scores, count, mask=seen if mask is None else seen & mask)
+    past = np.tri(*scores.shape[-2:], dtype=bool)
+    return definition(scores, count, mask=past if mask is None else past & mask)
 
 
 @misuse("select_keys", "select_blocks", "select_groups")
@@ -160,31 +162,13 @@ def indexer_reads_everything(query, key, weights, *, count, **turns):
 
 
 @fault("indexer", seen="ROCm/ATOM #1507")
-def indexer_queries_in_another_basis(query, key, weights, **keywords):
+def indexer_queries_in_another_basis(query, key, weights, *, count, **turns):
     """Queries are multiplied by a Hadamard matrix, and keys are not: products need both or neither."""
-    mixed, width = np.ones((1, 1)), query.shape[-1]
-    while len(mixed) < width:
-        mixed = np.block([[mixed, mixed], [mixed, -mixed]])
-    positions = np.arange(key.shape[-2] - query.shape[-2], key.shape[-2])
-    return indexer_of_rotated(
-        query, key, weights, positions, mixed / width**0.5, **keywords
-    )
-
-
-def indexer_of_rotated(
-    query, key, weights, positions, mixed, *, count, rotary_dim=None, layout="half", last=False,
-    base=10000.0,
-):  # fmt: skip
-    """An indexer whose queries are multiplied by a matrix after their rotation."""
-    width = query.shape[-1]
-    turning = width if rotary_dim is None else rotary_dim
-    part = slice(width - turning, width) if last else slice(0, turning)
-    made = []
-    for x, where in ((query, positions), (key, np.arange(key.shape[-2]))):
-        rotated = x.copy()
-        rotated[..., part] = reference.rotate(x[..., part], where, base=base, layout=layout)
-        made.append(rotated)
-    scores = reference.indexer_scores(made[0] @ mixed, made[1], weights)
+    query, key = rotated(query, key, **turns)
+    mixed, two = np.ones((1, 1)), np.array([[1.0, 1.0], [1.0, -1.0]])
+    while len(mixed) < query.shape[-1]:
+        mixed = np.kron(two, mixed) / 2**0.5
+    scores = reference.indexer_scores(query @ mixed, key, weights)
     return reference.select_keys(scores, count, causal=True)
 
 
@@ -201,36 +185,25 @@ def one_list_for_all_heads(definition, scores, *sizes, **keywords):
 @misuse("select_blocks")
 def sum_of_a_block(definition, scores, count, size, *, mask=None, causal=False):
     """Blocks are ranked by the sum of their keys' scores: the best of them counts."""
-    n_q, n_k = scores.shape[-2:]
-    seen = (
-        np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
-    )
-    seen = seen & causal_mask(n_q, n_k) if causal else seen
-    blocks = np.arange(n_k) // size
-    sums = np.where(seen, scores, 0) @ (blocks[:, None] == blocks)
+    blocks = np.arange(scores.shape[-1]) // size
+    sums = np.where(seen(scores, mask, causal), scores, 0) @ (blocks[:, None] == blocks)
     return definition(sums, count, size, mask=mask, causal=causal)
 
 
 @misuse("select_blocks")
 def own_block_not_forced(definition, scores, count, size, *, mask=None, causal=False):
     """The query's own block competes with the others: it is always read."""
-    n_q, n_k = scores.shape[-2:]
-    seen = (
-        np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    made = np.full_like(definition(scores, count, size), -1)
+    there, n_k = seen(scores, mask, causal), scores.shape[-1]
+    in_block = np.arange(n_k) // size == np.arange(-(-n_k // size))[:, None]
+    best = np.max(
+        np.where(there[..., None, :] & in_block, scores[..., None, :], -np.inf), -1
     )
-    seen = seen & causal_mask(n_q, n_k) if causal else seen
-    blocks = -(-n_k // size)
-    pad = [(0, 0)] * (scores.ndim - 1) + [(0, blocks * size - n_k)]
-    there = np.pad(seen, pad).reshape(*scores.shape[:-1], blocks, size)
-    best = np.pad(scores, pad).reshape(there.shape)
-    best = np.max(np.where(there, best, -np.inf), axis=-1)
-    chosen = reference.select_keys(best, min(count, blocks))
-    tokens = chosen[..., None] * size + np.arange(size)
-    tokens = np.where((chosen < 0)[..., None], -1, tokens).reshape(*scores.shape[:-1], -1)
-    kept = np.take_along_axis(np.pad(seen, pad), np.maximum(tokens, 0), axis=-1) & (
-        tokens >= 0
-    )
-    return rising(np.where(kept, tokens, -1))
+    chosen = reference.select_keys(best, count)
+    read = there & np.any(chosen[..., None] == np.arange(n_k) // size, axis=-2)
+    tokens = rising(np.where(read, np.arange(n_k), -1))[..., : made.shape[-1]]
+    made[..., : tokens.shape[-1]] = tokens
+    return made
 
 
 @misuse("select_groups")
@@ -312,5 +285,7 @@ def weights_of_all_keys(definition, query, key, value, select, **keywords):
     """The softmax is over all keys, and what was not chosen is then left out: weights sum to less than 1."""
     hidden = {**keywords, "select": select}
     weights = reference.attention_weights(query, key, **keywords)
-    seen = reference.attention_weights(query, key, **hidden) > 0
-    return (weights * seen) @ np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
+    chosen = reference.attention_weights(query, key, **hidden) > 0
+    return (weights * chosen) @ np.repeat(
+        value, query.shape[-3] // value.shape[-3], axis=-3
+    )
