@@ -7,6 +7,7 @@ from posattn.jax.attention.attention import (
 from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.definition import masked_softmax
 from posattn.jax.attention.heads import merge_heads, split_heads
+from posattn.jax.attention.indexer import group_keys, group_tokens, indexer_scores
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import (
     Chunk,
@@ -22,6 +23,13 @@ from posattn.jax.attention.patterns import (
 )
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
+from posattn.jax.attention.selection import (
+    group_mask,
+    select_blocks,
+    select_groups,
+    select_keys,
+)
+from posattn.jax.attention.temperature import log_temperature, power_temperature
 from posattn.jax.models.decoder import Decoder
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
@@ -126,9 +134,14 @@ __all__ = [
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",
+    "group_keys",
+    "group_mask",
+    "group_tokens",
+    "indexer_scores",
     "induction_score",
     "length_mask",
     "llama3",
+    "log_temperature",
     "longrope",
     "masked_softmax",
     "merge_heads",
@@ -137,6 +150,7 @@ __all__ = [
     "ntk_aware",
     "polar_query",
     "position_interpolation",
+    "power_temperature",
     "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",
@@ -146,6 +160,9 @@ __all__ = [
     "rotate_axes",
     "sandwich_bias",
     "scaled_dot_product_attention",
+    "select_blocks",
+    "select_groups",
+    "select_keys",
     "shift_matrix",
     "sinusoidal_encoding",
     "skew",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
 from posattn.jax.attention import definition, tiled
@@ -33,6 +33,7 @@ def attention_weights(
     scale: float | None = None,
     sinks: Float[Array, "*h"] | None = None,
     soft_cap: float | None = None,
+    select: Integer[Array | np.ndarray, "..."] | None = None,
 ) -> Scores:
     """How much each query attends to each key.
 
@@ -59,6 +60,9 @@ def attention_weights(
             It joins the sum that divides the weights of its head, and has no value.
         soft_cap: the scores s before the bias become c * tanh(s / c), where c is this number above
             0; no cap if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
+            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
+            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
 
     Returns:
         The weights, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it may
@@ -82,6 +86,7 @@ def attention_weights(
         scale=scale,
         sinks=sinks,
         soft_cap=soft_cap,
+        select=select,
     )
     return definition.weights(call)
 
@@ -100,6 +105,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     sinks: Float[Array, "*h"] | None = None,
     soft_cap: float | None = None,
+    select: Integer[Array | np.ndarray, "..."] | None = None,
     dropout_rate: float = 0.0,
     rng: Array | None = None,
 ) -> Float[Array, "*batch n_q d_v"]:
@@ -131,6 +137,9 @@ def scaled_dot_product_attention(
             It joins the sum that divides the weights of its head, and has no value.
         soft_cap: the scores s before the bias become c * tanh(s / c), where c is this number above
             0; no cap if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
+            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
+            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
         rng: a JAX key where dropout draws from; None means no dropout.
 
@@ -158,6 +167,7 @@ def scaled_dot_product_attention(
         scale=scale,
         sinks=sinks,
         soft_cap=soft_cap,
+        select=select,
         dropout_rate=dropout_rate,
         rng=rng,
     )

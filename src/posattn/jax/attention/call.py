@@ -6,9 +6,16 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jax.core import Tracer
 
 from posattn import contract
-from posattn.jax.attention.masks import all_of, causal_mask, of_pairs, zero_unattended
+from posattn.jax.attention.masks import (
+    all_of,
+    causal_mask,
+    of_pairs,
+    of_selected,
+    zero_unattended,
+)
 from posattn.jax.trees import register
 
 __all__ = []
@@ -78,12 +85,16 @@ def call_at(
     scale=None,
     sinks=None,
     soft_cap=None,
+    select=None,
     dropout_rate=0.0,
     rng=None,
     finite=False,
 ):
     """The call of heads whose positions are known to be good; the other arguments are checked."""
     contract.sinks(sinks, query)
+    if select is not None:
+        contract.selected(select, query, key, known=not isinstance(select, Tracer))
+        mask = all_of([mask, of_selected(select, query, key)])
     return Call(
         query=query,
         key=key,

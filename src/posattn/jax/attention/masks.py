@@ -288,3 +288,16 @@ def zero_unattended(x, mask):
         *batch, heads, n_k = seen.shape  # several heads of queries share one of keys
         seen = seen.reshape(*batch, x.shape[-3], heads // x.shape[-3], n_k).any(axis=-2)
     return jnp.where(seen[..., None], x, 0)
+
+
+def of_selected(select, query, key):
+    """Which keys each query selects, `(*#batch, #h, n_q, n_k)`, from their indices."""
+    n_k = key.shape[-2]
+    select = jnp.where(jnp.asarray(select) < 0, n_k, select)
+    chosen = jnp.zeros((*select.shape[:-1], n_k), bool)
+    chosen = jnp.put_along_axis(chosen, select, True, axis=-1, inplace=False, mode="drop")
+    if query.ndim > 2 and select.ndim < query.ndim:
+        return chosen[..., None, :, :]
+    if query.ndim > 2 and chosen.shape[-3] not in (1, query.shape[-3]):
+        return jnp.repeat(chosen, query.shape[-3] // chosen.shape[-3], axis=-3)
+    return chosen

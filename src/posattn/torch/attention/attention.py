@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor
 
 from posattn import contract
-from posattn.torch.attention import definition, fused, tiled
+from posattn.torch.attention import definition, fused, gathered, tiled
 from posattn.torch.attention.call import checked
 from posattn.torch.attention.definition import masked_softmax
 from posattn.torch.attention.random import Rng, dropout
@@ -32,6 +32,7 @@ def attention_weights(
     scale: float | None = None,
     sinks: Float[Tensor, "*h"] | None = None,
     soft_cap: float | None = None,
+    select: Integer[Tensor, "..."] | None = None,
 ) -> Scores:
     """How much each query attends to each key.
 
@@ -58,6 +59,9 @@ def attention_weights(
             It joins the sum that divides the weights of its head, and has no value.
         soft_cap: the scores s before the bias become c * tanh(s / c), where c is this number above
             0; no cap if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
+            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
+            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
 
     Returns:
         W, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it may
@@ -80,8 +84,9 @@ def attention_weights(
         scale=scale,
         sinks=sinks,
         soft_cap=soft_cap,
+        select=select,
     )
-    return definition.weights(call)
+    return definition.weights(gathered.as_mask(call))
 
 
 @validated
@@ -98,6 +103,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     sinks: Float[Tensor, "*h"] | None = None,
     soft_cap: float | None = None,
+    select: Integer[Tensor, "..."] | None = None,
     dropout_rate: float = 0.0,
     rng: Rng | None = None,
 ) -> Float[Tensor, "*batch n_q d_v"]:
@@ -129,6 +135,9 @@ def scaled_dot_product_attention(
             It joins the sum that divides the weights of its head, and has no value.
         soft_cap: the scores s before the bias become c * tanh(s / c), where c is this number above
             0; no cap if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
+            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
+            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
         rng: where the numbers are drawn from.
 
@@ -154,6 +163,7 @@ def scaled_dot_product_attention(
         scale=scale,
         sinks=sinks,
         soft_cap=soft_cap,
+        select=select,
         dropout_rate=dropout_rate,
         rng=rng,
     )
@@ -162,5 +172,8 @@ def scaled_dot_product_attention(
 
 def attend(call):
     """Attention by the path that suits the call: all at once if it is small, else in parts."""
+    if call.select is not None and gathered.suits(call):
+        return gathered.attend(call)
+    call = gathered.as_mask(call)
     whole = (definition if call.needs_weights else fused).attend
     return whole(call) if tiled.is_small(call) else tiled.attend(call, whole)

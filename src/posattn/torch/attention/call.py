@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention.masks import causal_mask, of_pairs, zero_unattended
+from posattn.torch.attention.masks import causal_mask, of_pairs, readable, zero_unattended
 from posattn.torch.attention.random import seed
 
 __all__ = []
@@ -44,6 +44,7 @@ class Call:
         place: where in a larger array of pairs these stand, see `uniform`; they are all if None.
         sinks: a score of each head of queries that joins the sum of its weights, `(h)`.
         soft_cap: the bound on the scores before the biases.
+        select: the keys that each query reads, by their indices; all if None.
     """
 
     query: Tensor
@@ -61,6 +62,7 @@ class Call:
     place: tuple[int, int, int, int] | None = None
     sinks: Tensor | None = None
     soft_cap: float | None = None
+    select: Tensor | None = None
 
     @property
     def drops(self):
@@ -95,6 +97,7 @@ def call_at(
     scale=None,
     sinks=None,
     soft_cap=None,
+    select=None,
     dropout_rate=0.0,
     rng=None,
     aligned=False,
@@ -104,6 +107,8 @@ def call_at(
     if not callable(mask):
         contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     contract.sinks(sinks, query)
+    if select is not None:
+        contract.selected(select, query, key, known=readable(select))
     return Call(
         query=query,
         key=key,
@@ -119,6 +124,7 @@ def call_at(
         finite=finite,
         sinks=sinks,
         soft_cap=contract.soft_cap(soft_cap),
+        select=select,
     )
 
 

@@ -281,3 +281,18 @@ def zero_unattended(x, mask):
     ):
         seen = seen.unflatten(-2, (x.shape[-3], -1)).any(-2)
     return x.masked_fill(~seen[..., None], 0)
+
+
+def of_selected(select, query, key):
+    """Which keys each query selects, `(*#batch, #h, n_q, n_k)`, from their indices."""
+    n_k = key.shape[-2]
+    select = torch.where(select < 0, n_k, select).long()
+    chosen = torch.zeros(
+        *select.shape[:-1], n_k + 1, dtype=torch.bool, device=select.device
+    )
+    chosen = chosen.scatter(-1, select, True)[..., :n_k]
+    if query.ndim > 2 and select.ndim < query.ndim:
+        return chosen.unsqueeze(-3)
+    if query.ndim > 2 and chosen.shape[-3] not in (1, query.shape[-3]):
+        return chosen.repeat_interleave(query.shape[-3] // chosen.shape[-3], dim=-3)
+    return chosen
