@@ -46,6 +46,38 @@ def test_eq_three_places():
     assert np.allclose(layer(e, e, e), alpha @ e @ W_v @ W_o)
 
 
+def test_eq_one_group():
+    r"""
+    \tilde{\mathbf{q}}_i^\top \mathbf{A}_i \cdots \mathbf{A}_{j+1} \tilde{\mathbf{k}}_j = \mathbf{q}_i^\top \mathbf{R}\, \mathbf{k}_j + \sum_{l=j+1}^{i} g_l ,
+    """
+    rng = np.random.default_rng(2)
+    q, k = rng.normal(size=(2, 5, 4))
+    theta, g = rng.uniform(size=(1, 5, 2)), -rng.uniform(size=5)
+
+    def between(theta, g, i, j):
+        product = np.eye(6)
+        for token in range(j + 1, i + 1):
+            A = np.eye(6)
+            back = reference.rotate(np.eye(4), np.full(4, -1), frequencies=theta[0, token])
+            A[:4, :4] = back.T
+            A[5, 4] = g[token]
+            product = A @ product
+        return np.append(q[i], [0, 1]) @ product @ np.append(k[j], [1, 0])
+
+    same = np.broadcast_to(reference.frequencies(4), (1, 5, 2))
+    turned = [reference.selective_rotation(x[None], theta)[0][0] for x in (q, k)]
+    forgets = reference.forgetting_bias(g[None])[0]
+    slope = reference.ALiBi(8)(np.arange(5), np.arange(5))[0]
+    for i in range(5):
+        for j in range(i + 1):
+            chosen = turned[0][i] @ turned[1][j] + forgets[i, j]
+            assert np.isclose(between(theta, g, i, j), chosen)
+            rotary = reference.rotate(q)[i] @ reference.rotate(k)[j]
+            assert np.isclose(between(same, 0 * g, i, j), rotary)
+            alibi = between(0 * theta, np.full(5, -1 / 2), i, j)
+            assert np.isclose(alibi, q[i] @ k[j] + slope[i, j])
+
+
 def test_each_scheme_has_a_card_and_each_mark_a_line(page):
     drawn = "".join(atlas.cards(place) for place in atlas.PLACES)
     for name in SCHEMES:
