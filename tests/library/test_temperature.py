@@ -31,9 +31,3 @@ def test_the_factor_grows_with_the_logarithm(precise_twin, form):
     got = precise_twin.log_temperature(precise_twin.positions(POSITIONS), *numbers, **words)
     assert error(np.asarray(got, float), want) <= 1e-6
     assert error(REFERENCE.log_temperature(POSITIONS, *numbers, **words), want) == 0
-
-
-def test_beams_factor_grows_with_a_power(precise_twin):
-    want = (1 + (POSITIONS + 1) / 2048) ** 0.1
-    got = precise_twin.power_temperature(precise_twin.positions(POSITIONS), 2048)
-    assert error(np.asarray(got, float), want) <= 1e-6
