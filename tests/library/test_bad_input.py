@@ -131,6 +131,7 @@ rotated, unturned = SimpleNamespace(rotated=True), SimpleNamespace(rotated=False
 step = SimpleNamespace(next_positions=None, positions=ints(2, 5))
 AXES = "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m), got "
 HEADS = (2, 3, 5, 4)  # (batch, h, n, d_h)
+SELECTING = (2, 4, 3, 4)
 # a check, arguments that pass, arguments that fail, the exception and its whole text
 CHECKS = [
     # numbers
@@ -225,6 +226,36 @@ CHECKS = [
      "gate_weight must have shape (4, 6), got (4, 4)"),
     (layer_weights, {"gate_bias": floats(6)}, {"gate_weight": None, "gate_bias": floats(6)}, RANGE,
      "gate_weight must be given where gate_bias is, got None"),
+    # selections
+    (c.indexer, [floats(2, 3, 4), floats(5, 4), floats(3, 2)], [floats(3, 4), floats(5, 4), None], RANGE,
+     "query must have shape (*batch, h, n_q, d), got (3, 4)"),
+    (c.indexer, [floats(2, 3, 4), floats(5, 4), None], [floats(2, 3, 4), floats(2, 5, 4), None], RANGE,
+     "key must have shape (n_k, 4), got (2, 5, 4)"),
+    (c.indexer, [floats(2, 3, 4), floats(5, 4), floats(3, 2)], [floats(2, 3, 4), floats(5, 4), floats(2, 3)],
+     RANGE, "weights must have shape (3, 2), got (2, 3)"),
+    (c.selected, [ints(1, 3, 2), floats(*SELECTING), floats(2, 2, 8, 4)],
+     [ints(5, 3, 1), floats(*SELECTING), floats(2, 2, 8, 4)], RANGE,
+     "select must have shape (2, 3, k) or, with an axis of heads, (2, 4, 3, k), got (5, 3, 1)"),
+    (c.selected, [ints(2, 1, 3, 1), floats(*SELECTING), floats(2, 2, 8, 4)],
+     [ints(2, 3, 3, 1), floats(*SELECTING), floats(2, 2, 8, 4)], RANGE,
+     "select must have shape (2, 3, k) or, with an axis of heads, (2, 4, 3, k), got (2, 3, 3, 1)"),
+    (c.selected, [np.array([[-1]]), floats(1, 4), floats(8, 4)],
+     [np.array([[8]]), floats(1, 4), floats(8, 4)], RANGE,
+     "select must lie between -1 (no key) and n_k - 1 = 7, got 8"),
+    (c.selected, [None, 0, 0], [floats(1, 1), floats(1, 4), floats(8, 4)], KIND,
+     "select must have an integer dtype, got float64"),
+    (c.choice, [floats(3, 5), 0, None], [floats(3, 5), -1, None], RANGE,
+     "count must be a non-negative integer, got -1"),
+    (c.group_size, [2, 5, bools(2, 5)], [0, 5, None], RANGE, "size must be a positive integer, got 0"),
+    (c.group_size, [2, 5, bools(5), (2,)], [2, 5, bools(3, 5), (2,)], RANGE,
+     "mask must have shape (*batch, n) that broadcasts to (2, 5), got (3, 5)"),
+    (c.group_size, [2, 5, None], [2, 5, ints(5)], KIND, "mask must be bool (True means a token), got int64"),
+    (c.group_keys, [floats(5, 4), 2, floats(1, 4), None, True], [floats(5, 3), 2, None, None, True], RANGE,
+     "key must have an even width where overlap is True, got 3"),
+    (c.group_keys, [floats(5, 3), 2, None, None, False], [floats(5, 3), 2, floats(5, 1), None, False], RANGE,
+     "gates must have a shape that broadcasts to (5, 3), got (5, 1)"),
+    (c.group_scores, [floats(3, 2), 1, 2, 5, None], [floats(3, 3), 1, 2, 5, None], RANGE,
+     "scores must have shape (*batch, n_q, n_k // size = 2), got (3, 3)"),
     # lengths, positions and coordinates
     (c.lengths, [ints(2), 3], [ints(2, 1, 1), 3], RANGE,
      "lengths must have shape (batch) or (batch, n_q), got (2, 1, 1)"),
@@ -532,10 +563,15 @@ CALLS = {
     "fope_frequencies": {"head_dim": 8, "trained_length": 64},
     "forgetting_bias": {"log_gates": floats(2, 5)},
     "frequencies": {"dim": 4},
+    "group_keys": {"key": floats(2, 5, 4), "size": 2},
+    "group_mask": {"n_q": 3, "n_k": 5, "size": 2},
+    "group_tokens": {"n_k": 5, "size": 2},
     "grid_coordinates": {"height": 2, "width": 3},
+    "indexer_scores": {"query": TILE["query"], "key": floats(2, 5, 4)},
     "induction_score": {"weights": floats(1, 3, 3), "period": 1},
     "length_mask": {"lengths": ints(2), "n_k": 3},
     "llama3": {"dim": 8},
+    "log_temperature": {"positions": ints(3), "trained_length": 8.0},
     "longrope": {**LONGER, "dim": 2, "length": 10, "short_factors": [1.0], "long_factors": [2.0]},
     "masked_softmax": {"scores": Q},
     "merge_heads": {"x": TILE["query"]},
@@ -552,6 +588,9 @@ CALLS = {
     "rotate_axes": {"x": X, "coordinates": ints(3, 2), "frequencies": floats(2, 2)},
     "sandwich_bias": {"num_heads": 3},
     "scaled_dot_product_attention": {**PAIR, "value": V},
+    "select_blocks": {"scores": Q, "count": 1, "size": 2},
+    "select_groups": {"scores": floats(2, 3, 2), "count": 1, "size": 2, "n_k": 5},
+    "select_keys": {"scores": Q, "count": 1},
     "shift_matrix": {"offset": 1, "dim": 4},
     "sinusoidal_encoding": {"length_or_positions": 3, "dim": 4},
     "skew": {"x": floats(2, 3, 3)},
@@ -575,6 +614,9 @@ ACROSS = {
 # wrong values where a parameter has no default to derive them from, or 0 is allowed
 OPTIONAL = {
     "mask": [np.array(True)],
+    "gates": [np.array(0.5)],
+    "select": [np.array([[9]])],
+    "weights": [floats(1)],
     "bias": [np.array(0.5)],
     "positions": [ints()],
     "query_positions": [ints()],
@@ -607,6 +649,12 @@ WRONG = {
     "window_mask": {"n_q": [-1], "n_k": [-1], "window": [0]},
     "length_mask": {"n_k": [-1], "lengths": [np.array(1), lambda c: on_host(c, [4])]},
     "balanced_order": {"n": [-1, 6]},
+    "group_mask": {"n_q": [-1], "n_k": [-1]},
+    "group_tokens": {"n_k": [-1]},
+    "log_temperature": {"first": [-1], "positions": [ints()]},
+    "select_blocks": {"count": [-1]},
+    "select_groups": {"count": [-1], "n_k": [-1]},
+    "select_keys": {"count": [-1]},
     "randomized_positions": {"length": [-1, 5]},
     "dynamic_ntk": {"length": [-1], "dim": [7]},
     "longrope": {

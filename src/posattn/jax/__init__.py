@@ -29,7 +29,7 @@ from posattn.jax.attention.selection import (
     select_groups,
     select_keys,
 )
-from posattn.jax.attention.temperature import log_temperature, power_temperature
+from posattn.jax.attention.temperature import log_temperature
 from posattn.jax.models.decoder import Decoder
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
@@ -150,7 +150,6 @@ __all__ = [
     "ntk_aware",
     "polar_query",
     "position_interpolation",
-    "power_temperature",
     "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",

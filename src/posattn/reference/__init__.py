@@ -49,7 +49,7 @@ from posattn.reference.attention.selection import (
     select_groups,
     select_keys,
 )
-from posattn.reference.attention.temperature import log_temperature, power_temperature
+from posattn.reference.attention.temperature import log_temperature
 from posattn.reference.models.decoder import Decoder
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
@@ -180,7 +180,6 @@ __all__ = [
     "path_length",
     "polar_query",
     "position_interpolation",
-    "power_temperature",
     "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",

@@ -29,7 +29,7 @@ from posattn.torch.attention.selection import (
     select_groups,
     select_keys,
 )
-from posattn.torch.attention.temperature import log_temperature, power_temperature
+from posattn.torch.attention.temperature import log_temperature
 from posattn.torch.models.decoder import Decoder
 from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import rope_from_config
@@ -150,7 +150,6 @@ __all__ = [
     "ntk_aware",
     "polar_query",
     "position_interpolation",
-    "power_temperature",
     "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",

@@ -8,7 +8,7 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.jax.validated import validated
 
-__all__ = ["log_temperature", "power_temperature"]
+__all__ = ["log_temperature"]
 
 
 @validated
@@ -46,32 +46,3 @@ def log_temperature(
     share = (jnp.asarray(positions) + first) / length
     grown = jnp.log(jnp.maximum(share, 1)) if smooth else jnp.log1p(jnp.floor(share))
     return 1 + contract.finite("scale", scale) * grown
-
-
-@validated
-def power_temperature(
-    positions: Real[Array | np.ndarray, "*batch n"],
-    trained_length: float,
-    exponent: float = 0.1,
-) -> Float[Array, "*batch n"]:
-    """The factor on a query that grows with a power of its position.
-
-    Twin of :func:`posattn.reference.power_temperature`.
-
-    Args:
-        positions: p, `(*batch, n)`.
-        trained_length: L, above 0, in tokens.
-        exponent: alpha.
-
-    Returns:
-        The factor, `(*batch, n)`, of JAX's default dtype.
-
-    Examples:
-        >>> power_temperature(jnp.array([0, 2047]), 2048).round(2)
-        Array([1.  , 1.07], dtype=float32)
-    """
-    contract.positions("positions", positions)
-    share = (jnp.asarray(positions) + 1) / contract.positive(
-        "trained_length", trained_length
-    )
-    return (1 + share) ** contract.finite("exponent", exponent)

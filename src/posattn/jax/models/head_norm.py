@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from posattn.jax.attention.temperature import log_temperature
 from posattn.jax.trees import as_pytree, register
 
 __all__ = []
@@ -77,7 +78,6 @@ class Steps:
         if self.temperature is None:
             return x
         told = self.temperature
-        share = (jnp.asarray(positions) + told.first) / told.floor
-        steps = jnp.maximum(share, 1) if told.smooth else 1 + jnp.floor(share)
-        grown = 1 + told.scale * jnp.log(steps)
+        words = {"first": told.first, "smooth": told.smooth}
+        grown = log_temperature(positions, told.floor, told.scale, **words)
         return x * grown[..., None].astype(x.dtype)

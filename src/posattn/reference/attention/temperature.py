@@ -6,7 +6,7 @@ from jaxtyping import Num
 from posattn import contract
 from posattn.reference.validated import validated
 
-__all__ = ["log_temperature", "power_temperature"]
+__all__ = ["log_temperature"]
 
 
 @validated
@@ -58,37 +58,3 @@ def log_temperature(
     )
     grown = np.log(np.maximum(share, 1)) if smooth else np.log1p(np.floor(share))
     return 1 + contract.finite("scale", scale) * grown
-
-
-@validated
-def power_temperature(
-    positions: Num[np.ndarray, "*batch n"], trained_length: float, exponent: float = 0.1
-) -> Num[np.ndarray, "*batch n"]:
-    r"""The factor on a query that grows with a power of its position.
-
-    .. math:: \left(1 + \frac{p + 1}{L}\right)^{\alpha} .
-
-    Beam has $L = 2048$ and $\alpha = 0.1$ in its full layers, which do not rotate.
-    The factor is above 1 from the first token on. See :func:`log_temperature` for why it grows.
-
-    Args:
-        positions: $p$, `(*batch, n)`.
-        trained_length: $L$, above 0, in tokens.
-        exponent: $\alpha$.
-
-    Returns:
-        The factor, `(*batch, n)`.
-
-    Raises:
-        TypeError: if `positions` or a number is not of its kind.
-        ValueError: if `trained_length` is not positive or `exponent` not finite.
-
-    Examples:
-        >>> power_temperature(np.array([0, 2047, 63487]), 2048).round(4)
-        array([1.    , 1.0718, 1.4142])
-    """
-    contract.positions("positions", positions)
-    share = (positions + np.float64(1)) / contract.positive(
-        "trained_length", trained_length
-    )
-    return (1 + share) ** contract.finite("exponent", exponent)

@@ -108,6 +108,7 @@ def call_at(
         contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     contract.sinks(sinks, query)
     if select is not None:
+        contract.array("select", select)
         contract.selected(select, query, key, known=readable(select))
     return Call(
         query=query,

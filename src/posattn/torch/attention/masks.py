@@ -286,7 +286,8 @@ def zero_unattended(x, mask):
 def of_selected(select, query, key):
     """Which keys each query selects, `(*#batch, #h, n_q, n_k)`, from their indices."""
     n_k = key.shape[-2]
-    select = torch.where(select < 0, n_k, select).long()
+    select = select.long()  # also of a dtype that PyTorch does not compare
+    select = torch.where(select < 0, n_k, select)
     chosen = torch.zeros(
         *select.shape[:-1], n_k + 1, dtype=torch.bool, device=select.device
     )

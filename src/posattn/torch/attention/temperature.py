@@ -6,7 +6,7 @@ from torch import Tensor
 from posattn import contract
 from posattn.torch.validated import validated
 
-__all__ = ["log_temperature", "power_temperature"]
+__all__ = ["log_temperature"]
 
 
 @validated
@@ -45,29 +45,3 @@ def log_temperature(
     share = (positions.double() + first) / length
     grown = share.clamp(min=1).log() if smooth else share.floor().log1p()
     return 1 + contract.finite("scale", scale) * grown
-
-
-@validated
-def power_temperature(
-    positions: Real[Tensor, "*batch n"], trained_length: float, exponent: float = 0.1
-) -> Float[Tensor, "*batch n"]:
-    """The factor on a query that grows with a power of its position.
-
-    Twin of :func:`posattn.reference.power_temperature`; float64, to be rounded to the dtype of queries.
-
-    Args:
-        positions: p, `(*batch, n)`.
-        trained_length: L, above 0, in tokens.
-        exponent: alpha.
-
-    Returns:
-        The factor, `(*batch, n)`, float64.
-
-    Examples:
-        >>> import torch
-        >>> power_temperature(torch.tensor([0, 2047]), 2048).float()
-        tensor([1.0000, 1.0718])
-    """
-    contract.positions("positions", positions)
-    share = (positions.double() + 1) / contract.positive("trained_length", trained_length)
-    return (1 + share) ** contract.finite("exponent", exponent)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from posattn.torch.attention.temperature import log_temperature
+
 __all__ = []
 
 
@@ -62,7 +64,6 @@ class Steps(nn.Module):
         if self.temperature is None:
             return x
         told = self.temperature
-        share = (positions.double() + told.first) / told.floor
-        steps = share.clamp(min=1).log() if told.smooth else share.floor().log1p()
-        grown = 1 + told.scale * steps
+        words = {"first": told.first, "smooth": told.smooth}
+        grown = log_temperature(positions, told.floor, told.scale, **words)
         return x * grown[..., None].to(x.dtype)
