@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from posattn.reference import frequencies, t5_bucket
+from posattn.reference import t5_bucket
 from posattn.torch import alibi_slopes, rotate
 from tests.nightly.benchmarks import records
 from tests.pages.reading import DOCS
