@@ -5,9 +5,12 @@ from posattn.jax.attention.attention import (
     scaled_dot_product_attention,
 )
 from posattn.jax.attention.cache import KVCache
+from posattn.jax.attention.convolution import short_convolution
 from posattn.jax.attention.definition import masked_softmax
+from posattn.jax.attention.delta import gated_delta, kimi_delta
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
+from posattn.jax.attention.linear import linear_attention
 from posattn.jax.attention.masks import (
     Chunk,
     Window,
@@ -68,6 +71,7 @@ from posattn.jax.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.jax.position.selective import selective_rotation
 from posattn.jax.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
@@ -125,9 +129,12 @@ __all__ = [
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
+    "gated_delta",
     "grid_coordinates",
     "induction_score",
+    "kimi_delta",
     "length_mask",
+    "linear_attention",
     "llama3",
     "longrope",
     "masked_softmax",
@@ -146,7 +153,9 @@ __all__ = [
     "rotate_axes",
     "sandwich_bias",
     "scaled_dot_product_attention",
+    "selective_rotation",
     "shift_matrix",
+    "short_convolution",
     "sinusoidal_encoding",
     "skew",
     "split_heads",

@@ -5,9 +5,12 @@ from posattn.torch.attention.attention import (
     scaled_dot_product_attention,
 )
 from posattn.torch.attention.cache import KVCache
+from posattn.torch.attention.convolution import short_convolution
 from posattn.torch.attention.definition import masked_softmax
+from posattn.torch.attention.delta import gated_delta, kimi_delta
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
+from posattn.torch.attention.linear import linear_attention
 from posattn.torch.attention.masks import (
     Chunk,
     Window,
@@ -68,6 +71,7 @@ from posattn.torch.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.torch.position.selective import selective_rotation
 from posattn.torch.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
@@ -125,9 +129,12 @@ __all__ = [
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
+    "gated_delta",
     "grid_coordinates",
     "induction_score",
+    "kimi_delta",
     "length_mask",
+    "linear_attention",
     "llama3",
     "longrope",
     "masked_softmax",
@@ -146,7 +153,9 @@ __all__ = [
     "rotate_axes",
     "sandwich_bias",
     "scaled_dot_product_attention",
+    "selective_rotation",
     "shift_matrix",
+    "short_convolution",
     "sinusoidal_encoding",
     "skew",
     "split_heads",
