@@ -1,6 +1,7 @@
 """What a model's configuration says of its attention, layer by layer; no framework is imported."""
 
 from posattn.configs.families import FAMILIES
+from posattn.configs.indexers import Indexer
 from posattn.configs.layers import (
     Buckets,
     Disentangled,
@@ -21,6 +22,7 @@ __all__ = [
     "FAMILIES",
     "Buckets",
     "Disentangled",
+    "Indexer",
     "Latent",
     "Layer",
     "Norm",

@@ -52,7 +52,8 @@ def _seen(layer):
     if layer.selected is not None:
         of_them = "of those" if layer.compressed is not None else "of the keys"
         blocks = "" if layer.block == 1 else f" in blocks of {layer.block}"
-        seen += f", {layer.selected} {of_them}{blocks} chosen by an indexer"
+        who = "an indexer" if layer.indexer is None else layer.indexer.words(layer.rope)
+        seen += f", {layer.selected} {of_them}{blocks} chosen by {who}"
     if layer.streams > 1:
         seen += f" of {layer.streams} streams of tokens, each with its own projections"
     return seen

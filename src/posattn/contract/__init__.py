@@ -143,6 +143,8 @@ from posattn.contract.selection import (
     group_scores,
     group_size,
     indexer,
+    indexer_sizes,
+    indexer_weights,
     selected,
 )
 from posattn.contract.workers import (

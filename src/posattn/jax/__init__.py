@@ -36,6 +36,7 @@ from posattn.jax.attention.temperature import log_temperature
 from posattn.jax.models.decoder import Decoder
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
+from posattn.jax.models.lightning import LightningIndexer
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_slopes
 from posattn.jax.position.axial import (
@@ -109,6 +110,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",

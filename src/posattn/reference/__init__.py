@@ -53,6 +53,7 @@ from posattn.reference.attention.temperature import log_temperature
 from posattn.reference.models.decoder import Decoder
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
+from posattn.reference.models.lightning import LightningIndexer
 from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_slopes
 from posattn.reference.position.axial import (
@@ -127,6 +128,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",

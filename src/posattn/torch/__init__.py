@@ -36,6 +36,7 @@ from posattn.torch.attention.temperature import log_temperature
 from posattn.torch.models.decoder import Decoder
 from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import rope_from_config
+from posattn.torch.models.lightning import LightningIndexer
 from posattn.torch.models.multi_head import MultiHeadAttention
 from posattn.torch.position.alibi import ALiBi, alibi_slopes
 from posattn.torch.position.axial import (
@@ -109,6 +110,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",
