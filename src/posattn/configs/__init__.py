@@ -3,6 +3,7 @@
 from posattn.configs.families import FAMILIES
 from posattn.configs.layers import (
     Buckets,
+    Delta,
     Disentangled,
     Latent,
     Layer,
@@ -20,6 +21,7 @@ from posattn.configs.tokens import tokenizer
 __all__ = [
     "FAMILIES",
     "Buckets",
+    "Delta",
     "Disentangled",
     "Latent",
     "Layer",

@@ -25,7 +25,9 @@ from posattn.jax.attention.patterns import (
 )
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
+from posattn.jax.attention.state_cache import StateCache
 from posattn.jax.models.decoder import Decoder
+from posattn.jax.models.delta import DeltaAttention
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
 from posattn.jax.models.multi_head import MultiHeadAttention
@@ -93,6 +95,7 @@ __all__ = [
     "Chunk",
     "CoPE",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -109,6 +112,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",

@@ -42,7 +42,9 @@ from posattn.reference.attention.patterns import (
     previous_token_score,
 )
 from posattn.reference.attention.ring import balanced_order, ring_attention
+from posattn.reference.attention.state_cache import StateCache
 from posattn.reference.models.decoder import Decoder
+from posattn.reference.models.delta import DeltaAttention
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
 from posattn.reference.models.multi_head import MultiHeadAttention
@@ -111,6 +113,7 @@ __all__ = [
     "CoPE",
     "Cost",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -127,6 +130,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",

@@ -25,7 +25,9 @@ from posattn.torch.attention.patterns import (
 )
 from posattn.torch.attention.random import dropout
 from posattn.torch.attention.ring import balanced_order, ring_attention
+from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.models.decoder import Decoder
+from posattn.torch.models.delta import DeltaAttention
 from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import rope_from_config
 from posattn.torch.models.multi_head import MultiHeadAttention
@@ -93,6 +95,7 @@ __all__ = [
     "Chunk",
     "CoPE",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -109,6 +112,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",
