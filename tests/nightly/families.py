@@ -29,12 +29,13 @@ FILE = Path(__file__).parents[2] / "docs" / "_records" / "families.json"
 TOKENS, VOCABULARY, WINDOW, HEAD = 24, 128, 8, 16
 EQUAL = 2e-6  # of the largest output; weights and tokens are float64, or float32 where an expert needs it
 DEPTH, SECONDS = 8, 90
+LAYERS = "num_hidden_layers n_layer num_layers n_layers decoder_layers"
 SIZES = {  # what a key holds is replaced by, if it holds a number
     "num_attention_heads n_head num_heads n_heads decoder_attention_heads": 4,
     "hidden_size n_embd d_model": 4 * HEAD,
     "intermediate_size n_inner ffn_dim decoder_ffn_dim moe_intermediate_size "
     "shared_intermediate_size shared_expert_intermediate_size": 8 * HEAD,
-    "num_hidden_layers n_layer num_layers n_layers decoder_layers": DEPTH,
+    LAYERS: DEPTH,
     "num_local_experts num_experts n_routed_experts moe_num_experts": 4,
     "num_experts_per_tok moe_topk top_k_experts": 2,
     "n_group topk_group": 1,
@@ -63,8 +64,12 @@ def small(family):
     values, made = CONFIG_MAPPING[family]().to_dict(), {}
     for names, size in SIZES.items():
         for name in names.split():
-            if isinstance(values.get(name), int) and not isinstance(values[name], bool):
-                made[name] = min(size, values[name]) if size == DEPTH else size
+            absent = name == "head_dim" and name in values and values[name] is None
+            number = isinstance(values.get(name), int) and not isinstance(
+                values[name], bool
+            )
+            if number or absent:
+                made[name] = min(size, values[name]) if name in LAYERS.split() else size
     groups = values.get("num_key_value_heads")
     if isinstance(groups, int):
         heads = values.get("num_attention_heads") or groups
