@@ -314,7 +314,7 @@ def positions_of(query, key, query_positions, key_positions):
     return Positions(query_positions, key_positions)
 
 
-def visible(query, key, mask, causal, select):
+def visible(query, key, mask, causal, select=None):
     """Turn `causal` and `select` into parts of the mask."""
     n_q, n_k = query.shape[-2], key.shape[-2]
     contract.mask(mask, (*query.shape[:-1], n_k))
