@@ -147,6 +147,7 @@ class LightningIndexer:
             Rotated keys, `(*batch, n, d_h)`.
         """
         contract.sequence("x", x, self.key_weight.shape[0])
+        contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
         wide = key.astype(jnp.promote_types(key.dtype, jnp.float32))
         wide = wide - jnp.mean(wide, axis=-1, keepdims=True)
@@ -180,6 +181,7 @@ class LightningIndexer:
             Indices in rising order, then -1, `(*batch, n, min(count, n_k))`.
         """
         contract.indexer_weights(self, x, narrow)
+        contract.positions_of(x.shape, positions)
         num_heads = self.head_weight.shape[1]
         query = split_heads(narrow @ self.query_weight, num_heads)
         weights = (x @ self.head_weight).astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -122,6 +122,7 @@ class LightningIndexer:
             ValueError: if shapes do not fit.
         """
         contract.sequence("x", x, self.key_weight.shape[0])
+        contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
         key = key - np.mean(key, axis=-1, keepdims=True)
         key = key / np.sqrt(np.mean(key**2, axis=-1, keepdims=True) + self.eps)
@@ -156,6 +157,7 @@ class LightningIndexer:
             ValueError: if shapes do not fit.
         """
         contract.indexer_weights(self, x, narrow)
+        contract.positions_of(x.shape, positions)
         num_heads = self.head_weight.shape[1]
         query = split_heads(narrow @ self.query_weight, num_heads)
         weights = x @ self.head_weight * num_heads**-0.5

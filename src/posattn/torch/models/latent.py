@@ -102,6 +102,10 @@ class LatentAttention(nn.Module):
         self.dim, self.num_heads = self.output.out_features, sizes.num_heads
         self.kv_rank, self.content_dim, self.rotary_dim, self.value_dim = sizes.widths
         self.rotate = rotate
+        if not isinstance(indexer, LightningIndexer | None):
+            raise TypeError(
+                f"indexer must be a posattn.torch.LightningIndexer or None, got {indexer!r}"
+            )
         self.indexer = indexer
         self.scale = None if scale is None else contract.scale(scale)
         self.reset_parameters(rng)

@@ -106,6 +106,7 @@ class LightningIndexer(nn.Module):
             Rotated keys, `(*batch, n, d_h)`.
         """
         contract.sequence("x", x, self.key.in_features)
+        contract.positions_of(x.shape, positions)
         key = self.key(x)
         key = self.key_norm(key.to(self.key_norm.weight.dtype)).to(key.dtype)
         return self._turn(key[..., None, :, :], positions)[..., 0, :, :]
@@ -137,6 +138,7 @@ class LightningIndexer(nn.Module):
             Indices in rising order, then -1, `(*batch, n, min(count, n_k))`.
         """
         contract.sequence("x", x, self.key.in_features)
+        contract.positions_of(x.shape, positions)
         contract.sequence("narrow", narrow, self.query.in_features)
         query = self._turn(split_heads(self.query(narrow), self.num_heads), positions)
         weights = self.head(x).to(torch.promote_types(x.dtype, torch.float32))
