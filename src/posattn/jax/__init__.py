@@ -32,10 +32,13 @@ from posattn.jax.attention.selection import (
     select_groups,
     select_keys,
 )
+from posattn.jax.attention.state_cache import StateCache
 from posattn.jax.attention.temperature import log_temperature
 from posattn.jax.models.decoder import Decoder
+from posattn.jax.models.delta import DeltaAttention
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
+from posattn.jax.models.lightning import LightningIndexer
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_slopes
 from posattn.jax.position.axial import (
@@ -101,6 +104,7 @@ __all__ = [
     "Chunk",
     "CoPE",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -109,6 +113,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",
@@ -117,6 +122,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",

@@ -32,10 +32,13 @@ from posattn.torch.attention.selection import (
     select_groups,
     select_keys,
 )
+from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.attention.temperature import log_temperature
 from posattn.torch.models.decoder import Decoder
+from posattn.torch.models.delta import DeltaAttention
 from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import rope_from_config
+from posattn.torch.models.lightning import LightningIndexer
 from posattn.torch.models.multi_head import MultiHeadAttention
 from posattn.torch.position.alibi import ALiBi, alibi_slopes
 from posattn.torch.position.axial import (
@@ -101,6 +104,7 @@ __all__ = [
     "Chunk",
     "CoPE",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -109,6 +113,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",
@@ -117,6 +122,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",

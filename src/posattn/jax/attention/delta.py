@@ -45,6 +45,7 @@ def gated_delta(
         The outputs, `(*batch, h, n, d_v)`, and the state after the last token.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> key = jnp.array([[[1.0, 0.0], [1.0, 0.0]]])
         >>> value, gates = jnp.array([[[2.0], [5.0]]]), jnp.zeros((1, 2))
         >>> gated_delta(key, key, value, gates, jnp.ones((1, 2)), scale=1.0)[0][0, :, 0]
@@ -87,6 +88,7 @@ def kimi_delta(
         The outputs, `(*batch, h, n, d_v)`, and the state after the last token.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> key = jnp.array([[[1.0, 1.0], [1.0, 1.0]]])
         >>> value, beta = jnp.array([[[3.0], [0.0]]]), jnp.array([[1.0, 0.0]])
         >>> gates = jnp.array([[[0.0, 0.0], [-1000.0, 0.0]]])

@@ -48,6 +48,7 @@ def linear_attention(
         The outputs, `(*batch, h, n, d_v)`, and the state after the last token.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> key = jnp.array([[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]])
         >>> value = jnp.array([[[2.0], [3.0], [5.0]]])
         >>> linear_attention(key, key, value, scale=1.0)[0][0, :, 0]

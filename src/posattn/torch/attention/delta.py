@@ -45,6 +45,7 @@ def gated_delta(
         The outputs, `(*batch, h, n, d_v)`, and the state after the last token.
 
     Examples:
+        >>> import torch
         >>> key = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
         >>> value, gates = torch.tensor([[[2.0], [5.0]]]), torch.zeros(1, 2)
         >>> gated_delta(key, key, value, gates, torch.ones(1, 2), scale=1.0)[0][0, :, 0]
@@ -87,6 +88,7 @@ def kimi_delta(
         The outputs, `(*batch, h, n, d_v)`, and the state after the last token.
 
     Examples:
+        >>> import torch
         >>> key = torch.tensor([[[1.0, 1.0], [1.0, 1.0]]])
         >>> value, beta = torch.tensor([[[3.0], [0.0]]]), torch.tensor([[1.0, 0.0]])
         >>> gates = torch.tensor([[[0.0, 0.0], [-1000.0, 0.0]]])

@@ -47,6 +47,7 @@ def linear_attention(
         The outputs, `(*batch, h, n, d_v)`, and the state after the last token.
 
     Examples:
+        >>> import torch
         >>> key = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]])
         >>> value = torch.tensor([[[2.0], [3.0], [5.0]]])
         >>> linear_attention(key, key, value, scale=1.0)[0][0, :, 0]

@@ -37,6 +37,7 @@ def selective_rotation(
         `x`, rotated, and the angles of the last token, between $-\pi$ and $\pi$.
 
     Examples:
+        >>> import torch
         >>> x = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
         >>> selective_rotation(x, torch.tensor([[[0.0], [torch.pi / 2]]]))[0].round(decimals=4)
         tensor([[[1., 0.],
