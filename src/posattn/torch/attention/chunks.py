@@ -1,5 +1,6 @@
 """Recurrences in chunks: a state passes through 64 tokens at a time, by products of matrices."""
 
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -52,16 +53,23 @@ def recur(sizes, query, key, value, log_gates, beta, state, mask, documents):
     if state is None:
         state = query.new_zeros(sizes.state, dtype=wide)
     state = state.to(wide).unflatten(-3, groups)
+    if n == 1:
+        output, state = _one(_present(tokens, wide, sizes.scale), state)
+    else:
+        output, state = _in_chunks(tokens, wide, sizes.scale, state)
+    return output.flatten(-4, -3).to(query.dtype), state.flatten(-4, -3)
+
+
+def _in_chunks(tokens, wide, scale, state):
+    """The outputs of all tokens and the last state, one chunk after another."""
     outputs = []
     # taken by indexing, each chunk would get a gradient as long as the text
-    parts = ([None] * n if x is None else x.split(CHUNK, -2)[:n] for x in tokens)
-    for part in map(Tokens, *parts):
-        output, state = (_one if n == 1 else _chunk)(
-            _present(part, wide, sizes.scale), state
-        )
-        outputs.append(output)
-    output = torch.cat(outputs, -2).flatten(-4, -3) if n else value
-    return output.to(query.dtype), state.flatten(-4, -3)
+    parts = [() if x is None else x.split(CHUNK, -2) for x in tokens]
+    for part in zip_longest(*parts):
+        if part[0].shape[-2]:
+            output, state = _chunk(_present(Tokens(*part), wide, scale), state)
+            outputs.append(output)
+    return torch.cat(outputs, -2) if outputs else tokens.value.to(wide), state
 
 
 def _present(part, wide, scale):
@@ -81,7 +89,7 @@ def _one(tokens, state):
     written = tokens.value
     if tokens.beta is not None:
         written = tokens.beta * (written - tokens.key @ state)
-    state = state + tokens.key.mT * written
+    state = torch.addcmul(state, tokens.key.mT, written)
     return tokens.query @ state, state
 
 
