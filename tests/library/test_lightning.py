@@ -244,5 +244,5 @@ def test_a_plan_names_the_layout_of_an_indexer_where_it_is_another(family, words
     shared = [layer.index for layer in plan.layers if layer.indexer.shared]
     assert shared == ([2, 3, 4] if family == "hy_v4" else [])
     if family in ("axk2", "hy_v4"):
-        with pytest.raises(ValueError, match="which L.* does not build"):
+        with pytest.raises(ValueError, match="does not build"):
             posattn.torch.LatentAttention.from_config(plan, 0)
