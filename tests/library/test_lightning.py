@@ -221,3 +221,28 @@ def test_a_plan_says_which_layers_take_the_choice_of_another():
         posattn.torch.LatentAttention.from_config(reused, 1)
     with pytest.raises(ValueError, match="indexer_types must hold 'full' or 'shared'"):
         configs.plan(config | {"indexer_types": ["shared"] * 8})
+
+
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [
+        ("deepseek_v32", "an indexer that rotates halves, rotary base 10000, neighbors"),
+        ("glm_moe_dsa", "an indexer, rotary base 10000, neighbors"),
+        (
+            "axk2",
+            "an indexer that rotates halves, rotary base 10000, neighbors; gated output",
+        ),
+        (
+            "hy_v4",
+            "an indexer that rotates halves of its last entries, rotary base 10000, halves",
+        ),
+    ],
+)
+def test_a_plan_names_the_layout_of_an_indexer_where_it_is_another(family, words):
+    plan = configs.plan(SMALL | {"model_type": family, "num_hidden_layers": 6})
+    assert words in str(plan.layers[0])
+    shared = [layer.index for layer in plan.layers if layer.indexer.shared]
+    assert shared == ([2, 3, 4] if family == "hy_v4" else [])
+    if family in ("axk2", "hy_v4"):
+        with pytest.raises(ValueError, match="does not build"):
+            posattn.torch.LatentAttention.from_config(plan, 0)

@@ -99,6 +99,27 @@ def glm_moe_dsa(keys):
     return indexed(keys, latent(keys, ranked=REQUIRED), indexer, shared_choices(keys))
 
 
+def axk2(keys):
+    """A.X K2: as DeepSeek V3.2, with a gated output."""
+    keys.ignore("head_dim")
+    keys = keys.without("head_dim")
+    layer = replace(latent(keys, ranked=REQUIRED), gate=True)
+    return indexed(keys, layer, Indexer(*of_indexer(keys)))
+
+
+def hy_v4(keys):
+    """Hy4: halves rotate, the last entries in the indexer; sinks, a gated output, and shared choices."""
+    keys.ignore("head_dim", "learnable_sink_init")
+    keys = keys.without("head_dim")
+    layer = latent(keys, ranked=REQUIRED, interleaved=False)
+    kinds = keys.sequence("indexer_types", absent=None)
+    shared = (
+        shared_choices(keys) if kinds else lambda place: place > 0 and (place - 1) % 4 > 0
+    )
+    indexer = Indexer(*of_indexer(keys), last=True)
+    return indexed(keys, replace(layer, gate=True, sinks=True), indexer, shared)
+
+
 def shared_choices(keys):
     """Which layers take the choice of a layer before: listed, by a pattern of letters, or every so often."""
     keys.ignore("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
@@ -211,11 +232,13 @@ def turning_of_v4(keys, head_dim, window_only):
 
 
 FAMILIES = {
+    "axk2": axk2,
     "deepseek_ref": deepseek_v4,
     "deepseek_v2": partial(deepseek, later=False),
     "deepseek_v3": deepseek,
     "deepseek_v32": deepseek_v32,
     "deepseek_v4": deepseek_v4,
     "glm_moe_dsa": glm_moe_dsa,
+    "hy_v4": hy_v4,
     "kimi_k2": deepseek,
 }

@@ -260,12 +260,7 @@ class MultiHeadAttention(nn.Module):
         at = query_positions, key_positions, coordinates
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
-            heads, cache = remember(
-                self, heads, cache, query_positions is None, select is not None
-            )
-            select = (
-                select if select is None else select + (select >= 0)
-            )  # slot 0 is of padding
+            heads, cache = remember(self, heads, cache, query_positions is None)
         mixed = attend(self, heads, rng, select)
         out = self.output(gated(self, merge_heads(mixed), query))
         return out if cache is None else (out, cache)
@@ -306,16 +301,16 @@ class MultiHeadAttention(nn.Module):
         return definition.weights(call_of(heads, options_of(self, heads)))
 
 
-def remember(layer, heads, cache, follow, whole=False):
+def remember(layer, heads, cache, follow):
     """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place.
 
-    What nobody has reached yet is left out, unless an array has a number for each slot, or `whole` asks.
+    What nobody has reached yet is left out, unless an array has a number for each slot.
     """
     queries = heads.positions.query
     cache, seen, end, follow = appended(cache, heads.key, heads.value, queries, follow)
     finite = seen is cache and all(mask is None for mask in heads.masks)
     held, causal = None, False
-    if whole or any(isinstance(x, Tensor) for x in (*heads.masks, *heads.biases)):
+    if any(isinstance(x, Tensor) for x in (*heads.masks, *heads.biases)):
         held = seen.mask(queries)
     else:
         seen, held, causal = visible_to(seen, queries, end, follow)
