@@ -43,7 +43,7 @@ SIZES = {  # what a key holds is replaced by, if it holds a number
     "sliding_window": WINDOW,
     "pad_token_id bos_token_id eos_token_id": 1,
     "q_lora_rank kv_lora_rank": 24,
-    "qk_rope_head_dim": 8,
+    "qk_rope_head_dim rotary_dim": HEAD // 2,
     "qk_nope_head_dim v_head_dim": HEAD,
     "head_dim": 2 * HEAD,
 }
@@ -70,6 +70,8 @@ def small(family):
             )
             if number or absent:
                 made[name] = min(size, values[name]) if name in LAYERS.split() else size
+    if "qk_rope_head_dim" in made and "head_dim" in values:
+        made["head_dim"] = made["qk_rope_head_dim"]
     groups = values.get("num_key_value_heads")
     if isinstance(groups, int):
         heads = values.get("num_attention_heads") or groups

@@ -1,13 +1,14 @@
 """Jamba and MiniMax, where some layers attend to pairs, and Inkling, which adds profiles to the scores."""
 
 from dataclasses import replace
+from functools import partial
 
 from posattn.configs.families import stack
 from posattn.configs.families.deepseek import latent
 from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.keys import REQUIRED, Keys
-from posattn.configs.layers import Profiles, Temperature
+from posattn.configs.layers import Layer, Profiles, Temperature
 from posattn.configs.recurrent import Delta
 
 __all__ = ["FAMILIES"]
@@ -271,7 +272,19 @@ def part_of(keys, layer):
     return rope
 
 
+def recurrent(keys, what):
+    """A stack of equal layers without attention, of which a plan says what they are."""
+    keys.ignore("head_dim", "num_heads")
+    return stack.equal(keys, Layer(0, what, keys.count("hidden_size"), 1, 1, 1, scale=1.0))
+
+
 FAMILIES = {
+    **{
+        name: partial(recurrent, what="state space")
+        for name in ("falcon_mamba", "mamba", "mamba2")
+    },
+    "rwkv": partial(recurrent, what="recurrence of sums that fade"),
+    "xlstm": partial(recurrent, what="recurrence of a matrix"),
     "inkling_text": inkling,
     "granitemoehybrid": granite_hybrid,
     "jamba": jamba,
