@@ -27,7 +27,7 @@ from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
 from posattn.jax.attention.state_cache import StateCache
 from posattn.jax.models.decoder import Decoder
-from posattn.jax.models.delta import DeltaAttention
+from posattn.jax.models.delta_layer import DeltaAttention
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
 from posattn.jax.models.multi_head import MultiHeadAttention

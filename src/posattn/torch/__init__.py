@@ -27,7 +27,7 @@ from posattn.torch.attention.random import dropout
 from posattn.torch.attention.ring import balanced_order, ring_attention
 from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.models.decoder import Decoder
-from posattn.torch.models.delta import DeltaAttention
+from posattn.torch.models.delta_layer import DeltaAttention
 from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import rope_from_config
 from posattn.torch.models.multi_head import MultiHeadAttention
