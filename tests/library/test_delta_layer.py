@@ -117,21 +117,6 @@ def test_a_text_cut_into_calls_has_the_outputs_of_one(column, kind):
     assert int(cache.length) == N
 
 
-def test_a_state_is_not_rolled_back_but_kept(column):
-    layer = layer_of(column, "gated")
-    tokens = [column.array(X[:, t : t + 1]) for t in range(4)]
-    _, kept = layer(tokens[0], cache=empty_cache(column, 2))
-    want, after = layer(tokens[1], cache=kept)
-    with pytest.raises(
-        ValueError, match=r"must be 2, .* got 1: a state can't be rolled back"
-    ):
-        after.rollback(1)
-    assert after.rollback(2) is after
-    layer(tokens[3], cache=kept)
-    again, _ = layer(tokens[1], cache=kept)
-    assert_close(column, again, column.numpy(want))
-
-
 @pytest.mark.parametrize("length", [1, 1e-3])
 def test_the_first_token_by_hand(column, length):
     """The epsilon stands under the root, so that short keys stay short; beta may reach 2."""

@@ -35,7 +35,7 @@ from posattn.jax.attention.selection import (
 from posattn.jax.attention.state_cache import StateCache
 from posattn.jax.attention.temperature import log_temperature
 from posattn.jax.models.decoder import Decoder
-from posattn.jax.models.delta import DeltaAttention
+from posattn.jax.models.delta_layer import DeltaAttention
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
 from posattn.jax.models.lightning import LightningIndexer

@@ -52,7 +52,7 @@ from posattn.reference.attention.selection import (
 from posattn.reference.attention.state_cache import StateCache
 from posattn.reference.attention.temperature import log_temperature
 from posattn.reference.models.decoder import Decoder
-from posattn.reference.models.delta import DeltaAttention
+from posattn.reference.models.delta_layer import DeltaAttention
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
 from posattn.reference.models.lightning import LightningIndexer

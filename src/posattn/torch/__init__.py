@@ -35,7 +35,7 @@ from posattn.torch.attention.selection import (
 from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.attention.temperature import log_temperature
 from posattn.torch.models.decoder import Decoder
-from posattn.torch.models.delta import DeltaAttention
+from posattn.torch.models.delta_layer import DeltaAttention
 from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import rope_from_config
 from posattn.torch.models.lightning import LightningIndexer
