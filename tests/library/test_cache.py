@@ -39,6 +39,33 @@ def decode(column, layer, cache, x, sizes):
     return np.concatenate(outs, axis=-2), cache
 
 
+def test_rejected_drafts_leave_no_trace(column):
+    layer, x = make(column), column.array(draw(911, 2, N, DIM))
+    drafts = column.array(draw(912, 2, 3, DIM))
+    for options in ({}, {"rotated": False}, {"window": 8}):
+        _, cache = decode(column, layer, room(column, **options), x[:, :4], (3, 1))
+        _, cache = layer(drafts, cache=cache)
+        some = cache.trim(column.array(np.array([3, 1])))
+        assert column.numpy(some.next_positions(1)).tolist() == [[4], [6]]
+        got, _ = decode(
+            column, layer, some.trim(column.array(np.array([0, 2]))), x[:, 4:], (1, 2)
+        )
+        want = column.numpy(layer(x, causal=True))[:, 4:]
+        assert error(got, want) <= 1e-12
+
+
+def test_trim_refuses_what_is_gone(column):
+    layer, x = make(column), column.array(draw(911, 2, N, DIM))
+    _, cache = layer(x, cache=room(column))
+    for n in (8, -1):
+        with pytest.raises(ValueError, match=r"^n must"):
+            cache.trim(n)
+    _, ring = layer(x, cache=room(column, window=6))
+    with pytest.raises(ValueError, match="window of 6 has wrapped"):
+        ring.trim(1)
+    assert ring.trim(0).window == 6
+
+
 @pytest.mark.parametrize(
     ("options", "groups", "sizes"),
     [

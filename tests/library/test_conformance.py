@@ -27,6 +27,7 @@ SCHEMA = jsonschema.Draft202012Validator(
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 # which no column has as a function of positions, or `test_steps` looks at
 FORMULAS = {"cache", "causal_mask", "prefix_mask", "ids_left_padding", "ids_packing"}
+FORMULAS |= {"state", "kimi_gates", "indexer"}
 of_the_columns = pytest.mark.parametrize(
     "scheme", [scheme for scheme in SCHEMES if scheme not in FORMULAS]
 )
@@ -102,6 +103,13 @@ def of(column, scheme):
         return functools.partial(multimodal, column)
     if scheme in FORMULAS:
         return SCHEMES[scheme].function
+    if name.endswith("[0]"):  # what is passed on is left out
+        passes_on = getattr(column, name.partition("(")[0])
+        return lambda *arguments, **keywords: passes_on(*arguments, **keywords)[0]
+    if scheme == "selected_attention":
+        return lambda query, key, value, select, **options: (
+            column.scaled_dot_product_attention(query, key, value, select=select, **options)
+        )
     if scheme == "rotary_scores":
         return lambda query, key, query_positions, key_positions, **options: (
             column.rotate(query, query_positions, **options)
@@ -256,6 +264,8 @@ def test_every_definition_is_covered():
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
         *("ALiBi", "Rotary", "RotaryAxes"),  # their functions have vectors
         *("KVCache", "LatentCache"),  # a layer decodes with them
+        *("group_mask", "group_tokens"),  # parts of `select_groups` and `group_keys`
+        *("log_temperature", "power_temperature"),  # factors on queries
         "tiled_forgetting_bias",  # parts of `forgetting_bias`
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         *("first_token_score", "induction_score", "previous_token_score"),  # of weights

@@ -12,7 +12,13 @@ from posattn.conformance.runner import defaults_of
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
-ELSEWHERE = {"query_positions", "key_positions", "sinks", "soft_cap"}  # of all attention
+ELSEWHERE = {
+    "query_positions",
+    "key_positions",
+    "sinks",
+    "soft_cap",
+    "select",
+}  # of all attention
 UNSEEN = {
     "attention": ELSEWHERE,
     "cache": {"max_length"},

@@ -60,6 +60,12 @@ def ours(column):
                 key = column.rotate(key, seen.positions[:, None])
             return column.scaled_dot_product_attention(query, key, seen.value, mask=mask)
 
+        def trim(self, n):
+            try:
+                self.cache = self.cache.trim(n)
+            except ValueError:
+                raise NotImplementedError from None
+
         def reorder(self, rows):
             moved = {n: getattr(self.cache, n)[rows] for n in ("key", "value", "positions")}
             self.cache = replace(self.cache, **moved)
@@ -75,7 +81,7 @@ def test_our_cache_passes(twin):
     report = check(ours(twin), "cache", framework=twin.name, dtype=twin.dtype, only=few)
     assert not report.failures, str(report)
     lacks = {reason.rpartition(" ")[2] for reason in report.skipped.values()}
-    assert lacks == (set() if few else {"keep", "shift", "trim"})
+    assert lacks == (set() if few else {"keep", "shift", "here"})
 
 
 @pytest.mark.parametrize(("case", "name"), PAIRS)
@@ -115,3 +121,24 @@ def test_steps_are_exported_and_their_results_checked(tmp_path):
 def test_the_command_shows_how_to_write_one(capsys):
     assert main(["schemes", "cache"]) == 0
     assert "def attend(self, query, key, value, positions)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("twin", TWINS[0::2], ids=str)
+def test_our_state_passes_from_call_to_call(twin):
+    class Ours:
+        def __init__(self, left_padding=None):
+            self.state = None
+
+        def attend(self, *tokens):
+            *tokens, positions = tokens
+            options = {"state": self.state, "mask": positions >= 0}
+            output, self.state = twin.gated_delta(*tokens, **options)
+            return output
+
+        def reorder(self, rows):
+            self.state = self.state[rows]
+
+    with twin.mode():
+        report = check(Ours, "state", framework=twin.name, dtype=twin.dtype)
+    assert not report.failures, str(report)
+    assert set(report.skipped.values()) == {"Ours has no trim"}

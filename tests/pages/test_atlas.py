@@ -6,7 +6,7 @@ from zlib import decompress
 import numpy as np
 
 from posattn import atlas, reference
-from posattn.schemes import PROPERTIES, SCHEMES, properties
+from posattn.schemes import PROPERTIES, SCHEMES
 
 
 def scores_by_hand():
@@ -46,6 +46,38 @@ def test_eq_three_places():
     assert np.allclose(layer(e, e, e), alpha @ e @ W_v @ W_o)
 
 
+def test_eq_one_group():
+    r"""
+    \tilde{\mathbf{q}}_i^\top \mathbf{A}_i \cdots \mathbf{A}_{j+1} \tilde{\mathbf{k}}_j = \mathbf{q}_i^\top \mathbf{R}\, \mathbf{k}_j + \sum_{l=j+1}^{i} g_l ,
+    """
+    rng = np.random.default_rng(2)
+    q, k = rng.normal(size=(2, 5, 4))
+    theta, g = rng.uniform(size=(1, 5, 2)), -rng.uniform(size=5)
+
+    def between(theta, g, i, j):
+        product = np.eye(6)
+        for token in range(j + 1, i + 1):
+            A = np.eye(6)
+            back = reference.rotate(np.eye(4), np.full(4, -1), frequencies=theta[0, token])
+            A[:4, :4] = back.T
+            A[5, 4] = g[token]
+            product = A @ product
+        return np.append(q[i], [0, 1]) @ product @ np.append(k[j], [1, 0])
+
+    same = np.broadcast_to(reference.frequencies(4), (1, 5, 2))
+    turned = [reference.selective_rotation(x[None], theta)[0][0] for x in (q, k)]
+    forgets = reference.forgetting_bias(g[None])[0]
+    slope = reference.ALiBi(8)(np.arange(5), np.arange(5))[0]
+    for i in range(5):
+        for j in range(i + 1):
+            chosen = turned[0][i] @ turned[1][j] + forgets[i, j]
+            assert np.isclose(between(theta, g, i, j), chosen)
+            rotary = reference.rotate(q)[i] @ reference.rotate(k)[j]
+            assert np.isclose(between(same, 0 * g, i, j), rotary)
+            alibi = between(0 * theta, np.full(5, -1 / 2), i, j)
+            assert np.isclose(alibi, q[i] @ k[j] + slope[i, j])
+
+
 def test_each_scheme_has_a_card_and_each_mark_a_line(page):
     drawn = "".join(atlas.cards(place) for place in atlas.PLACES)
     for name in SCHEMES:
@@ -66,13 +98,6 @@ def test_the_wall_has_the_map_of_each_scheme(page):
         assert abs(shades / 11 - heights)[near].max() < 1 / 12 + 1e-6
 
 
-def test_schemes_with_all_wanted_marks_are_rotations():
-    wanted = {"shift": True, "side": True, "far": True, "cache": True, "learns": False}
-    remain = {name for name in SCHEMES if wanted.items() <= properties(name).items()}
-    assert "rotary" in remain
-    assert remain <= {*atlas.acting("query and key")}
-
-
 def test_a_signed_offset_tells_sides_apart(page):
     mine = page.torch.mine
     assert PROPERTIES["shift"](lambda n: mine)
@@ -90,8 +115,3 @@ def test_by_hand():
         "bias": [-0.29, 0.21],
     }
     assert atlas.scores("rotary").shape == (64, 64)
-    stale = [
-        reference.dynamic_ntk(8, factor=2.0, length=n, trained_length=8)[-1]
-        for n in (7, 8, 9, 10)
-    ]
-    assert stale[0] == stale[1] > stale[2] > stale[3]

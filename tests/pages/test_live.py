@@ -111,14 +111,9 @@ def test_a_the_is_mistaken_57_tokens_away(page):
     assert better[better > 0][:4].tolist() == [1, 2, 57, 58]
     rotated = np.array([20, 47, 57]) * frequencies(16)[2] / (2 * np.pi)
     assert np.allclose(rotated, [1 / 3, 3 / 4, 0.9], atol=0.02)
-    lost = page.glued["hidden_all"] - page.glued["open_right"]
-    back = page.glued["hidden_right"] - page.glued["open_right"]
-    assert 0.4 < back / lost < 0.6
-    assert page.glued["hidden_100"] > 0.9 > 0.5 > page.glued["open_100"]
-    assert page.glued["hidden_34"] < 0.5
 
 
-def test_yarn_moves_the_break_and_costs_answers(page):
+def test_yarn_moves_the_break():
     slowed, factor = yarn(16, factor=4.0, trained_length=48)
     repaired = Decoder.from_config(CHECKPOINT, weights=CHECKPOINT).requires_grad_(False)
     for block in repaired.blocks:
@@ -127,23 +122,9 @@ def test_yarn_moves_the_break_and_costs_answers(page):
         )
     assert min(chances(repaired, shifts=(0, 100))[:, KING]) > 0.98
     assert chances(model("rotary"), shifts=(100,))[0, KING] < 0.5
-    shares = page.torch.lengths
-    for kind in ("who", "whom"):
-        plain, slower = (
-            [shares[name, kind, facts] for facts in (4, 16)]
-            for name in ("rotary", "rotary, YaRN 4")
-        )
-        assert slower[0] < plain[0] - 0.1
-        assert slower[1] > plain[1]
 
 
-def test_more_facts_hurt_before_distance_does(page):
-    shares = page.torch.lengths
-    four, eight = (
-        np.mean([shares["rotary", kind, facts] for kind in ("who", "whom")])
-        for facts in (4, 8)
-    )
-    assert four - page.glued["moved_24"] < (page.glued["moved_24"] - eight) / 3
+def test_each_shortcut_fails_among_more_facts(page):
     grown = [" ".join([*facts, page.torch.asking]) for facts in page.torch.grown]
     rotary, alibi = (
         [chances(model(scheme), text)[0].argmax() == KING for text in grown]

@@ -1,12 +1,12 @@
 """From the textbook to this book; tests/build asks whether all that the rows name exists."""
 
 import ast
+from copy import deepcopy
 from importlib.resources import files
 
 import pytest
 import torch
 
-from posattn import reference
 from posattn import torch as ours
 from tests.pages.reading import DOCS
 
@@ -56,11 +56,29 @@ def test_a_very_low_score_loses_to_the_padding(d2l):
     assert d2l.masked_softmax(half, torch.tensor([0])).isnan().all()
 
 
-def test_our_table_is_exacter(page, d2l):
-    exact = reference.sinusoidal_encoding(1000, 512)
-    old = abs(d2l.PositionalEncoding(512, 0.0).P[0].numpy() - exact)
-    assert page.glued["old_error"] == old.max() > 1e-7
-    assert abs(ours.sinusoidal_encoding(1000, 512).numpy() - exact).max() < 1e-7
+def test_what_layers_of_d2l_do(d2l):
+    X, two = torch.randn(1, 4, 100), torch.tensor([2])
+    old = d2l.PositionalEncoding(100, 0.0)
+    for call in (
+        lambda: d2l.PositionalEncoding(7, 0.0),
+        lambda: old(torch.ones(1, 1001, 100)),
+    ):
+        with pytest.raises(RuntimeError):
+            call()
+    assert old(X.bfloat16()).dtype == torch.float32
+    assert not old.to("meta").P.is_meta
+    layer = d2l.MultiHeadAttention(100, 5, 0.5)
+    with pytest.raises(ValueError, match="uninitialized"):
+        layer.W_q.weight.numel()
+    assert not layer(X, X, X, two).equal(layer(X, X, X, two))
+    with pytest.raises(RuntimeError):
+        deepcopy(layer)
+    bad, query = torch.where(torch.arange(4)[:, None] < 2, X, torch.nan), X.requires_grad_()
+    attend = d2l.DotProductAttention(0.0)
+    assert attend(X, X, bad, two).isnan().any()
+    output = attend(query, bad, X.detach(), two)
+    assert output.isfinite().all()
+    assert torch.autograd.grad(output.sum(), query)[0].isnan().any()
 
 
 def test_tokens_of_d2l_lie_on_axis_1(d2l):

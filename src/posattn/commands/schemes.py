@@ -27,7 +27,14 @@ def list_schemes(chosen):
     vectors = load(chosen.scheme)
     lines = [textwrap.fill(vectors["what"], 100)]
     steps = vectors["parameters"][0]["name"] == "steps"
-    lines += ["\n" + (HOW if steps else f"function({signature(vectors['parameters'])})")]
+    lines += [
+        "\n"
+        + (
+            HOW[vectors["scheme"]]
+            if steps
+            else f"function({signature(vectors['parameters'])})"
+        )
+    ]
     lines += [f"\nposattn: {vectors['function']}; source: {vectors['source']}"]
     lines += [f"\n{len(vectors['cases'])} cases:"]
     called = [p["name"] for p in vectors["parameters"]]

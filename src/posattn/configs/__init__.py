@@ -4,6 +4,7 @@ from posattn.configs.families import FAMILIES
 from posattn.configs.indexers import Indexer
 from posattn.configs.layers import (
     Buckets,
+    Delta,
     Disentangled,
     Latent,
     Layer,
@@ -21,6 +22,7 @@ from posattn.configs.tokens import tokenizer
 __all__ = [
     "FAMILIES",
     "Buckets",
+    "Delta",
     "Disentangled",
     "Indexer",
     "Latent",

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 
 from posattn import contract
 from posattn.configs.indexers import Indexer
+from posattn.configs.recurrent import Delta
 from posattn.configs.words import sentence, table
 
 __all__ = [
     "Buckets",
+    "Delta",
     "Disentangled",
     "Latent",
     "Layer",
@@ -257,6 +259,7 @@ class Layer:
         convolved: how many positions a convolution of keys and values mixes; None if there is none.
         ranks: the widths of the narrower vectors through which projections go, by what they project.
         streams: how many kinds of tokens attend together, each with projections and norms of its own.
+        delta: the sizes of a layer with the delta rule; None for another.
     """
 
     index: int
@@ -296,6 +299,7 @@ class Layer:
     convolved: int | None = None
     ranks: tuple[tuple[str, int], ...] = ()
     streams: int = 1
+    delta: Delta | None = None
 
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"

@@ -15,6 +15,8 @@ def sentence(layer):
     if layer.kind not in ("full", "sliding", "chunked"):
         told = "position" in layer.kind or layer.kind.startswith("no attention")
         nowhere = "" if told else ", no position"
+        if layer.delta is not None:
+            return f"{layer.kind}{nowhere}; {layer.delta.words()}"
         return f"{layer.kind}{nowhere}; not computed by posattn"
     parts = [_seen(layer)]
     if layer.table is not None:

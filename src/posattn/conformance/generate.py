@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from posattn.conformance.cases import attention, cache, latent, masks
+from posattn.conformance.cases import attention, cache, latent, masks, selection, states
 from posattn.conformance.report import as_list
 from posattn.conformance.vectors import FOLDER
 from posattn.reference.cases import draw
@@ -20,6 +20,7 @@ VERSION = 1
 STEP = 1e-30  # of complex differentiation, which subtracts nothing
 COTANGENT = 9  # a seed
 OWN = {**attention.CASES, **cache.CASES, **latent.CASES, **masks.CASES}
+OWN |= {**selection.CASES, **states.CASES}
 COLLECTED = {**collect("CASES"), **OWN}
 
 # arguments whose arrays must not be rounded to the dtype of the data
@@ -77,7 +78,7 @@ def parameters(scheme):
     return [
         {
             "name": p.name,
-            "data": p.name not in EXACT,
+            "data": p.name not in EXACT and p.name not in scheme.kept,
             "keyword": p.kind is p.KEYWORD_ONLY,
             **({} if p.default is p.empty else {"default": p.default}),
         }
@@ -98,7 +99,7 @@ def finish(scheme, name, arguments, keywords):
         "tolerance": tolerance(scheme, arguments, keywords, expected),
     }
     moving = differentiable(scheme, arguments, keywords)
-    if moving:
+    if moving and np.asarray(expected).dtype.kind != "i":  # what is chosen has no slope
         case["cotangent"] = draw(COTANGENT, *expected.shape)
         case["gradients"] = gradients(
             scheme, arguments, keywords, moving, case["cotangent"]

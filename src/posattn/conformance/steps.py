@@ -5,7 +5,8 @@ from posattn.conformance.calls import Skip, name_of, signature_of
 
 __all__ = ["HOW", "played"]
 
-HOW = '''\
+HOW = {}  # how what has steps is called
+HOW["cache"] = '''\
 class Cache:  # the options that yours has; cases with the others are skipped, as are methods
     def __init__(self, *, window=None, keep=0, rotate=False, left_padding=None, max_length=32): ...
 
@@ -19,6 +20,17 @@ class Cache:  # the options that yours has; cases with the others are skipped, a
 A query sees its last `window` tokens, itself among them, and the first `keep`; `rotate`: the cache rotates
 queries and keys by their positions; `left_padding`: so many tokens of each row are padding.
 Raise NotImplementedError for what yours cannot do, such as a trim after its ring has wrapped.'''
+HOW["state"] = '''\
+class State:  # methods that yours lacks are skipped
+    def __init__(self, *, left_padding=None): ...
+
+    def attend(self, query, key, value, log_gates, beta, positions):
+        """Pass tokens through, (b, h, n, d) and (b, h, n), positions (b, n), of padding -1."""
+
+    def trim(self, n): ...  # forget the newest n tokens
+    def reorder(self, rows): ...  # row i goes on with what row rows[i] has
+
+`left_padding`: so many tokens of each row are padding. Raise NotImplementedError for what yours cannot do.'''
 
 
 def played(make):

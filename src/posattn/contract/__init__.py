@@ -87,6 +87,8 @@ from posattn.contract.positions import (
     cache_rises,
     cache_room,
     cache_shape,
+    cache_trim,
+    cache_trimmed,
     cached,
     coordinates,
     layer_coordinates,
@@ -101,6 +103,18 @@ from posattn.contract.positions import (
     table_rows,
     tile_positions,
     token_positions,
+)
+from posattn.contract.recurrence import (
+    convolved,
+    delta_gate,
+    delta_sizes,
+    delta_weights,
+    passed,
+    recurrence,
+    rollback,
+    state,
+    state_shapes,
+    turned,
 )
 from posattn.contract.schemes import (
     axis_frequencies,

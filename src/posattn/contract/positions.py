@@ -144,6 +144,28 @@ def cache_rises(fallen, window):
         )
 
 
+def cache_trim(n, positions):
+    """Return how many tokens a cache is to forget: a number, or integers, one for each example."""
+    if not hasattr(n, "shape"):
+        return integer("n", n)
+    integer_array("n", n)
+    _shape("n", n, tuple(positions.shape[:-1]) if n.shape else ())
+    return n
+
+
+def cache_trimmed(wrapped, kept, n, window):
+    """Reject to forget tokens that are not there, or some whose predecessors a ring no longer has."""
+    if n < 0 or n > kept:
+        raise ValueError(
+            f"n must lie between 0 and the {kept} tokens that are kept, got {n}"
+        )
+    if wrapped and n:
+        raise ValueError(
+            f"n must be 0 once a cache with a window of {window} has wrapped, since what its newest tokens "
+            f"put out is gone, got {n}: keep a copy from before, or give the cache no window"
+        )
+
+
 def cached(cache, query, **others):
     """Reject a memory where a cache is given, which holds the keys of the queries' own sequences."""
     cache_batch("query", query, 2, cache)

@@ -24,9 +24,12 @@ from posattn.reference.attention.complexity import (
     self_attention,
     self_attention_operations,
 )
+from posattn.reference.attention.convolution import short_convolution
+from posattn.reference.attention.delta import gated_delta, kimi_delta
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.indexer import group_keys, group_tokens, indexer_scores
 from posattn.reference.attention.latent_cache import LatentCache
+from posattn.reference.attention.linear import linear_attention
 from posattn.reference.attention.masks import (
     Chunk,
     Window,
@@ -46,8 +49,10 @@ from posattn.reference.attention.selection import (
     select_groups,
     select_keys,
 )
+from posattn.reference.attention.state_cache import StateCache
 from posattn.reference.attention.temperature import log_temperature
 from posattn.reference.models.decoder import Decoder
+from posattn.reference.models.delta import DeltaAttention
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
 from posattn.reference.models.lightning import LightningIndexer
@@ -94,6 +99,7 @@ from posattn.reference.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.reference.position.selective import selective_rotation
 from posattn.reference.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
@@ -116,6 +122,7 @@ __all__ = [
     "CoPE",
     "Cost",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -133,6 +140,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",
@@ -155,14 +163,17 @@ __all__ = [
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
+    "gated_delta",
     "grid_coordinates",
     "group_keys",
     "group_mask",
     "group_tokens",
     "indexer_scores",
     "induction_score",
+    "kimi_delta",
     "layers_to_connect",
     "length_mask",
+    "linear_attention",
     "llama3",
     "log_temperature",
     "longrope",
@@ -190,9 +201,11 @@ __all__ = [
     "select_blocks",
     "select_groups",
     "select_keys",
+    "selective_rotation",
     "self_attention",
     "self_attention_operations",
     "shift_matrix",
+    "short_convolution",
     "sinusoidal_encoding",
     "skew",
     "split_heads",

@@ -23,6 +23,7 @@ from tests.nightly.real import (
     played,
     released,
     rounding,
+    selection,
     table,
 )
 from tests.nightly.studies import records
@@ -85,6 +86,7 @@ def cells():
     looked = [
         Cell("heads", name, text, heads.LENGTH, heads.PIECES) for name in heads.MEASURES
     ]
+    looked += [Cell("selection", "chosen", selection.TEXT, selection.LENGTH)]
     hidden = [
         Cell("needle", name, text, length, 10) for length in LENGTHS for name in twice[:2]
     ]
@@ -172,6 +174,7 @@ KINDS = {
     "heads": of_heads,
     "played": writes,
     "chapter": lambda cell: chapters.MEASURES[cell.subject](),
+    "selection": lambda cell: selection.chosen(),
 }
 SEEN = {
     "diagnosis": measuring.diagnosed,
@@ -183,6 +186,7 @@ ALONE = {
     "heads": (heads,),
     "played": (played,),
     "chapter": (chapters, heads.by_layer, played),
+    "selection": (selection, heads.by_layer),
 }
 
 

@@ -7,7 +7,7 @@ import joblib
 from distributed import Client
 from tqdm import tqdm
 
-from tests.nightly.studies import cells, induction, records, together
+from tests.nightly.studies import cells, induction, recall, records, together
 
 
 def missing(chosen, folder=records.FOLDER, column=""):
@@ -58,7 +58,7 @@ def named(cell, names):
 
 
 def main(arguments=None):
-    """Run the study, or the cells whose names begin with one of those given, or `induction`."""
+    """Run the study, or the cells whose names begin with one of those given, or `induction` or `recall`."""
     parser = argparse.ArgumentParser(
         prog="nox -s record -- study", description=main.__doc__
     )
@@ -73,8 +73,8 @@ def main(arguments=None):
         help="all seeds of a scheme at once, on a GPU if there is one",
     )
     given = parser.parse_args(arguments)
-    if given.names == ["induction"]:
-        induction.save(given.jobs)
+    if given.names in (["induction"], ["recall"]):
+        {"induction": induction, "recall": recall}[given.names[0]].save(given.jobs)
         return
     chosen = [cell for cell in cells.cells() if named(cell, given.names)]
     if not chosen:

@@ -60,3 +60,43 @@ def rotated_parts():
         (pair,) = out[moved[0]].nonzero().T.tolist()
         print(f"{name}: rotates {len(moved)} of {width}, from {moved[0]} to {moved[-1]},"
               f" and {pair[0]} with {pair[1]}")  # fmt: skip
+
+
+class _Kept:
+    def update_indexer(self, key, layer):
+        self.indexer = key[0]
+        return key
+
+    def update(self, latents, turned, *rest, **options):
+        self.attention = turned[0, 0]
+        return latents, turned
+
+
+def indexer_pairs():
+    """The indexer of DeepSeek-V3.2 pairs halves, its attention neighbors; GLM-5 and Hy4 differ from it."""
+    sizes = {
+        "hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "v_head_dim": 8,
+        "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 64,
+        "index_n_heads": 2, "index_head_dim": 128, "index_topk": 4, "num_hidden_layers": 1,
+    }  # fmt: skip
+    each = torch.eye(128)[None]  # a 1 in each entry
+    positions = torch.ones(1, 128, dtype=int)
+    families = {"deepseek_v32": "DeepseekV32", "glm_moe_dsa": "GlmMoeDsa", "hy_v4": "HYV4"}
+    for name, kind in families.items():
+        module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+        config = getattr(module, f"{kind}Config")(**sizes)
+        config._attn_implementation = "eager"
+        layer, kept = getattr(module, f"{kind}Attention")(config, 0), _Kept()
+        layer.indexer.wk.weight.data = each[0]
+        layer.indexer.k_norm.forward = lambda key: key
+        layer.kv_a_proj_with_mqa.weight.data[-64:] = each[0, :64]
+        tables = getattr(module, f"{kind}RotaryEmbedding")(config)(each, positions)
+        mask = torch.zeros(1, 1, 128, 128)
+        layer(each, tables, mask, position_ids=positions, cache=kept)
+        for part, keys in (("indexer", kept.indexer), ("attention", kept.attention)):
+            width = keys.shape[1]
+            moved = (keys - each[0, :, :width]).abs().amax(1)[:width].gt(1e-6)
+            first = int(moved.nonzero()[0])
+            (pair,) = (keys * keys[first]).abs().amax(1)[first + 1 :].nonzero().T.tolist()
+            print(f"{name}: the {part} rotates {moved.sum()} of {width},"
+                  f" and {first} with {first + 1 + pair[0]}")  # fmt: skip

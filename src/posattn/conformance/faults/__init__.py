@@ -17,13 +17,15 @@ from posattn.conformance.faults import (
     misuses,
     positions,
     scaling,
+    selection,
     soft_cap,
+    states,
 )
 from posattn.conformance.faults.registry import FAULTS, Near
 
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "cache", "content"]
 __all__ += ["explain", "latent", "layouts", "masks", "misuses", "positions", "scaling"]
-__all__ += ["soft_cap"]
+__all__ += ["selection", "soft_cap", "states"]
 
 LIMITS = ("float32_angles", "angles_in_float32")
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named

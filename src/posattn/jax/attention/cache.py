@@ -165,6 +165,26 @@ class KVCache:
         )
         return new, seen
 
+    def trim(self, n: int | Integer[Array | np.ndarray, "*batch"]) -> "KVCache":
+        """Forget the newest tokens, such as drafts that were rejected.
+
+        Twin of :meth:`posattn.reference.KVCache.trim`.
+
+        Args:
+            n: how many tokens, or how many of each example, `(*batch)`.
+
+        Returns:
+            The cache without them.
+        """
+        contract.cache_arrays(self)
+        newest, lost = trimmed(self, n, self.window == self.positions.shape[-1])
+        key, value = (
+            jnp.where(newest[..., None, :, None], 0, x) for x in (self.key, self.value)
+        )
+        value = jnp.where(lost[..., None, None, None], jnp.nan, value)
+        positions = jnp.where(newest, EMPTY, self.positions)
+        return replace(self, key=key, value=value, positions=positions)
+
     def mask(
         self,
         query_positions: Integer[Array | np.ndarray, "*#batch n_q"],
@@ -183,6 +203,21 @@ class KVCache:
         contract.cache_arrays(self)
         contract.position_pair(query_positions, self.positions, integers=True)
         return held(self, jnp.asarray(query_positions, jnp.int32), self.window)
+
+
+def trimmed(cache, n, wraps=False):
+    """Which slots hold the `n` newest tokens of each example, and which examples lack so many."""
+    slots, there = cache.positions.shape[-1], cache.positions != EMPTY
+    n = jnp.asarray(contract.cache_trim(n, cache.positions))
+    kept = there.sum(axis=-1)
+    beyond = wraps & (there & (cache.positions >= slots)).any(axis=-1)
+    lost = (n < 0) | (n > kept) | (beyond & (n > 0))
+    if not isinstance(lost, jax.core.Tracer):
+        each = (jnp.broadcast_to(x, kept.shape).ravel().tolist() for x in (beyond, kept, n))
+        for one in zip(*each, strict=True):
+            contract.cache_trimmed(*one, slots)
+    later = jax.lax.cumsum(there.astype(jnp.int32), axis=there.ndim - 1, reverse=True)
+    return there & (later <= n[..., None]), lost
 
 
 def following(cache, n):

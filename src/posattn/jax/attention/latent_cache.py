@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.cache import EMPTY, following, numbers, placed
+from posattn.jax.attention.cache import EMPTY, following, numbers, placed, trimmed
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -119,3 +119,20 @@ class LatentCache:
         return LatentCache(
             store(self.latent, latent, slot), place(self.positions, positions, slot)
         )
+
+    def trim(self, n: int | Integer[Array | np.ndarray, "*batch"]) -> "LatentCache":
+        """Forget the newest tokens.
+
+        Twin of :meth:`posattn.reference.LatentCache.trim`.
+
+        Args:
+            n: how many tokens, or how many of each example, `(*batch)`.
+
+        Returns:
+            The cache without them.
+        """
+        contract.latent_arrays(self)
+        newest, lost = trimmed(self, n)
+        latent = jnp.where(newest[..., None], 0, self.latent)
+        latent = jnp.where(lost[..., None, None], jnp.nan, latent)
+        return LatentCache(latent, jnp.where(newest, EMPTY, self.positions))

@@ -154,6 +154,28 @@ class KVCache:
         where = np.concatenate([self.positions, known], axis=-1)
         return new, KVCache(*both, where, self.window, self.rotated)
 
+    def trim(self, n: int | Integer[np.ndarray, "*batch"]) -> "KVCache":
+        """Forget the newest tokens, such as drafts that were rejected.
+
+        Args:
+            n: how many tokens, or how many of each example, `(*batch)`.
+
+        Returns:
+            The cache without them.
+
+        Raises:
+            TypeError: if `n` is no integer.
+            ValueError: if fewer tokens are kept, or a cache with a window has wrapped: what its
+                newest tokens put out is gone.
+        """
+        contract.cache_arrays(self)
+        newest = trimmed(self, n, self.window == self.positions.shape[-1])
+        key, value = (
+            np.where(newest[..., None, :, None], 0, x) for x in (self.key, self.value)
+        )
+        positions = np.where(newest, EMPTY, self.positions)
+        return replace(self, key=key, value=value, positions=positions)
+
     def mask(
         self,
         query_positions: Integer[np.ndarray, "*#batch n_q"],
@@ -174,6 +196,21 @@ class KVCache:
         contract.cache_arrays(self)
         contract.position_pair(query_positions, self.positions, integers=True)
         return held(self, query_positions, self.window)
+
+
+def trimmed(cache, n, wraps=False):
+    """Which slots hold the `n` newest tokens of each example: the last ones that are not empty."""
+    slots, there = cache.positions.shape[-1], cache.positions != EMPTY
+    n = np.broadcast_to(contract.cache_trim(n, cache.positions), there.shape[:-1])[
+        ..., None
+    ]
+    for has, where, some in zip(
+        *(x.reshape(-1, x.shape[-1]) for x in (there, cache.positions, n)),
+        strict=True,
+    ):
+        beyond = wraps and bool((where[has] >= slots).any())
+        contract.cache_trimmed(beyond, int(has.sum()), int(some[0]), slots)
+    return there & (np.cumsum(there[..., ::-1], axis=-1)[..., ::-1] <= n)
 
 
 def following(cache, n):

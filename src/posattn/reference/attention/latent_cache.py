@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
-from posattn.reference.attention.cache import EMPTY, following, numbers
+from posattn.reference.attention.cache import EMPTY, following, numbers, trimmed
 from posattn.reference.validated import validated
 
 __all__ = ["LatentCache"]
@@ -113,3 +113,21 @@ class LatentCache:
             new.latent[(*example, slot)] = latent[(*example, token)]
             new.positions[(*example, slot)] = positions[(*example, token)]
         return new
+
+    def trim(self, n: int | Integer[np.ndarray, "*batch"]) -> "LatentCache":
+        """Forget the newest tokens, such as drafts that were rejected.
+
+        Args:
+            n: how many tokens, or how many of each example, `(*batch)`.
+
+        Returns:
+            The cache without them.
+
+        Raises:
+            TypeError: if `n` is no integer.
+            ValueError: if fewer tokens are kept.
+        """
+        contract.latent_arrays(self)
+        newest = trimmed(self, n)
+        latent = np.where(newest[..., None], 0, self.latent)
+        return LatentCache(latent, np.where(newest, EMPTY, self.positions))

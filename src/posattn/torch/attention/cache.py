@@ -128,6 +128,26 @@ class KVCache:
         """
         return appended(self, key, value, positions)[:2]
 
+    def trim(self, n: int | Integer[Tensor, "*batch"]) -> "KVCache":
+        """Forget the newest tokens, such as drafts that were rejected.
+
+        Twin of :meth:`posattn.reference.KVCache.trim`.
+
+        Args:
+            n: how many tokens, or how many of each example, `(*batch)`.
+
+        Returns:
+            This cache, which has changed.
+        """
+        contract.cache_arrays(self)
+        newest, lost = trimmed(self, n, self.window == self.positions.shape[-1] - 1)
+        for x in (self.key, self.value):
+            x.masked_fill_(newest[..., None, :, None], 0)
+        if lost is not None:
+            self.value.masked_fill_(lost[..., None, None, None], torch.nan)
+        self.positions.masked_fill_(newest, EMPTY)
+        return self
+
     def mask(
         self,
         query_positions: Integer[Tensor, "*#batch n_q"],
@@ -146,6 +166,23 @@ class KVCache:
         contract.cache_arrays(self)
         contract.position_pair(query_positions, self.positions, integers=True)
         return held(self, query_positions, self.window)
+
+
+def trimmed(cache, n, wraps=False):
+    """Which slots hold the `n` newest tokens of each example, and which examples lack so many, if unknown."""
+    slots, there = cache.positions.shape[-1] - 1, cache.positions != EMPTY
+    n = torch.as_tensor(contract.cache_trim(n, cache.positions), device=there.device)
+    kept, beyond = there.sum(-1), wraps & (there & (cache.positions >= slots)).any(-1)
+    lost = None
+    if readable(cache.positions) and readable(n) and not transformed():
+        for each in zip(
+            *(x.expand(kept.shape).ravel().tolist() for x in (beyond, kept, n)),
+            strict=True,
+        ):
+            contract.cache_trimmed(*each, slots)
+    else:
+        lost = (n < 0) | (n > kept) | (beyond & (n > 0))
+    return there & (there.flip(-1).cumsum(-1).flip(-1) <= n[..., None]), lost
 
 
 def following(cache, n):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
-from posattn.torch.attention.cache import EMPTY, following, numbers
+from posattn.torch.attention.cache import EMPTY, following, numbers, trimmed
 from posattn.torch.attention.masks import readable
 from posattn.torch.validated import validated
 
@@ -117,6 +117,25 @@ class LatentCache:
         self.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
         slot, kept = (x[..., None].expand(latent.shape) for x in (slot, kept))
         self.latent.scatter_(-2, slot, latent.where(kept, 0))
+        return self
+
+    def trim(self, n: int | Integer[Tensor, "*batch"]) -> "LatentCache":
+        """Forget the newest tokens.
+
+        Twin of :meth:`posattn.reference.LatentCache.trim`.
+
+        Args:
+            n: how many tokens, or how many of each example, `(*batch)`.
+
+        Returns:
+            This cache, which has changed.
+        """
+        contract.latent_arrays(self)
+        newest, lost = trimmed(self, n)
+        self.latent.masked_fill_(newest[..., None], 0)
+        if lost is not None:
+            self.latent.masked_fill_(lost[..., None, None], torch.nan)
+        self.positions.masked_fill_(newest, EMPTY)
         return self
 
 

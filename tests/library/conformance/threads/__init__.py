@@ -6,10 +6,18 @@
 from pathlib import Path
 
 from tests.library.conformance.examples import THREADS
-from tests.library.conformance.threads import attention, biases, caches, rotations, scaling
+from tests.library.conformance.threads import (
+    attention,
+    biases,
+    caches,
+    rotations,
+    scaling,
+    selection,
+    states,
+)
 
 __all__ = ["THREADS", "WRITTEN", "attention", "biases", "caches", "rotations"]
-__all__ += ["scaling", "table"]
+__all__ += ["scaling", "selection", "states", "table"]
 
 WRITTEN = Path(__file__).parents[4] / "docs" / "_records" / "conformance" / "threads.txt"
 
