@@ -22,7 +22,7 @@ SHAPES = {
     "head_weight": (DIM, HEADS),
 }
 WEIGHTS = {name: draw(400 + i, *shape) for i, (name, shape) in enumerate(SHAPES.items())}
-LATENT = {"query_rank": RANK, "kv_rank": 6, "content_dim": 4, "rotary_dim": 2}
+LATENT = {"query_rank": RANK, "kv_rank": 6, "content_dim": 4, "rotary_dim": 4}
 X, NARROW = draw(410, 2, N, DIM), draw(411, 2, N, RANK)
 PADDED = np.array([[-1, -1, -1, *range(N - 3)], [*range(N)]])
 
@@ -123,14 +123,14 @@ def test_a_layer_reads_what_its_indexer_selects(column):
     assert (apart[COUNT:] > 1e-3).all()
 
 
-@pytest.mark.parametrize("cuts", [(0, N), (0, 6, 8, N), tuple(range(N + 1))], ids=len)
+@pytest.mark.parametrize("cuts", [(0, N), (0, 6, 8, 9, N)], ids=len)
 def test_chunks_and_steps_behind_padding_are_the_prompt(column, cuts):
     layer = layer_of(column, made(column))
     alone = column.numpy(layer(column.array(X[:1, 3:]), causal=True))
     whole = column.numpy(layer(column.array(X), causal=True))
     dtype = {} if column is REFERENCE else {"dtype": column.array(X).dtype}
     cache = layer.init_cache((2,), N, **dtype)
-    assert cache.bytes_per_token == 8 * (6 + 2 + WIDTH)
+    assert cache.bytes_per_token == 8 * (6 + 4 + WIDTH)
     outs = []
     for start, stop in pairwise(cuts):
         where = column.positions(PADDED[:, start:stop])
@@ -152,7 +152,7 @@ SMALL = {
     "q_lora_rank": RANK,
     "kv_lora_rank": 6,
     "qk_nope_head_dim": 4,
-    "qk_rope_head_dim": 2,
+    "qk_rope_head_dim": 4,
     "v_head_dim": 4,
     "index_n_heads": HEADS,
     "index_head_dim": WIDTH,
@@ -180,7 +180,7 @@ NAMES = {
     ("family", "layout"), [("deepseek_v32", "half"), ("glm_moe_dsa", "interleaved")]
 )
 def test_a_configuration_and_weights_make_the_layer(column, family, layout):
-    rotate = REFERENCE.Rotary(layout=layout, frequencies=[1.0])
+    rotate = REFERENCE.Rotary(layout=layout, frequencies=[1.0, 0.01])
     reference = layer_of(REFERENCE, made(REFERENCE, rotate=rotate))
     arrays = {}
     for name, own in NAMES.items():
@@ -215,7 +215,7 @@ def test_a_plan_says_which_layers_take_the_choice_of_another():
         got = [str(layer.index) for layer in plan.layers if layer.indexer.shared]
         assert got == [*shared], told
         own = 8 - len(got)
-        assert plan.cache_bytes(10, 1) == 10 * (8 * (6 + 2) + own * WIDTH)
+        assert plan.cache_bytes(10, 1) == 10 * (8 * (6 + 4) + own * WIDTH)
     reused = config | {"indexer_types": ["full"] + ["shared"] * 7}
     with pytest.raises(ValueError, match="layer 1 reads keys that another layer's indexer"):
         posattn.torch.LatentAttention.from_config(reused, 1)
