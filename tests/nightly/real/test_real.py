@@ -16,6 +16,7 @@ from tests.nightly.real import (
     played,
     released,
     rounding,
+    selection,
     table,
 )
 from tests.nightly.real.methods import METHODS
@@ -253,3 +254,20 @@ def test_a_study_goes_on_where_it_ended(tmp_path, monkeypatch):
     assert ran == chosen
     monkeypatch.setattr(command, "fingerprint", lambda cell: "changed")
     assert command.missing(chosen, tmp_path) == chosen
+
+
+def test_no_other_keys_hold_more_than_those_with_the_largest_weights(monkeypatch):
+    for name, value in {"LENGTH": 128, "QUERIES": 8, "BUDGETS": (16, 128)}.items():
+        monkeypatch.setattr(selection, name, value)
+    q, k = torch.randn(2, 1, 9, 128, 16, generator=torch.Generator().manual_seed(0))
+    future = torch.ones(128, 128).triu(1).bool()
+    weights = (q @ k.mT / 4).masked_fill(future, -torch.inf).softmax(-1)
+    *ways, best, first = selection.held(weights, q, k)
+    assert all((way[:, 0] < best[:, 0]).all() for way in ways)
+    assert torch.allclose(torch.stack([*ways, best])[..., 1], torch.ones(9))
+    assert torch.allclose(first[:, 0], weights[0, :, -8:, 0].mean(1))
+    last = torch.stack(
+        [weights[0, :, i, i - 15 : i + 1].sum(-1) for i in range(120, 128)], 1
+    )
+    newest = last / (1 - weights[0, :, -8:, 0])
+    assert torch.allclose(ways[0][:, 0], newest.mean(1), atol=1e-6)
