@@ -284,3 +284,15 @@ def test_a_layer_takes_a_selection_also_of_the_slots_of_a_cache(column):
     _, cache = layer(x[:, :9], cache=cache)
     out, _ = layer(x[:, 9:], cache=cache, select=column.array(past[:, 9:]))
     assert_close(column, out, column.numpy(whole)[:, 9:])
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_a_selection_is_mapped_over_examples():
+    def attend(query, key, value, scores):
+        select = posattn.torch.select_keys(scores, 4, causal=True)
+        options = {"causal": True, "select": select}
+        return posattn.torch.scaled_dot_product_attention(query, key, value, **options)
+
+    arrays = [torch.tensor(x) for x in (QUERY, KEY, VALUE, SCORES[:2])]
+    got = torch.func.vmap(attend)(*arrays)
+    assert torch.allclose(got, attend(*arrays), rtol=0, atol=1e-12)
