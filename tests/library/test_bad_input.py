@@ -448,6 +448,8 @@ WHERE = {"query_positions": ints(3), "key_positions": ints(5)}
 TILE = {"query": floats(2, 3, 3, 4), "key": floats(2, 3, 5, 4), **WHERE}
 PAIR = {"query": Q, "key": K}
 LONGER = {"dim": 8, "factor": 2.0, "trained_length": 9}
+HEADS = {name: floats(2, 2, 3, 4) for name in ("query", "key", "value")}
+STATE = {"num_heads": 2, "key_dim": 4, "value_dim": 4, "past": 3, "width": 24}
 LATENT = {"dim": 8, "num_heads": 2, "kv_rank": 3, "content_dim": 2, "rotary_dim": 2}
 # what each public name needs, by parameter; the others have defaults
 CALLS = {
@@ -463,6 +465,9 @@ CALLS = {
     "Decoder.attention_weights": {"tokens": ints(1, 3)},
     "Decoder.generate": {"tokens": ints(1, 3), "max_new_tokens": 1},
     "Decoder.init_cache": {"batch_shape": (1,), "max_len": 4},
+    "DeltaAttention": {"dim": 8, "num_heads": 2, "key_dim": 4},
+    "DeltaAttention.__call__": {"x": floats(2, 3, 8)},
+    "DeltaAttention.init_cache": {"batch_shape": (2,)},
     "DisentangledBias": {"max_distance": 4, "dim": 12, "num_heads": 3},
     "DisentangledBias.scores": TILE,
     "FIRE": {"num_heads": 3},
@@ -505,6 +510,8 @@ CALLS = {
     "ShawRelative": {"max_distance": 2, "head_dim": 4},
     "ShawRelative.scores": TILE,
     "ShawRelative.values": {"weights": floats(2, 3, 3, 5), **WHERE},
+    "StateCache": {"batch_shape": (2,), **STATE},
+    "StateCache.rollback": {"length": 0},
     "StickBreaking": {},
     "StickBreaking.scores": TILE,
     "SwinBias": {"num_heads": 3, "height": 2, "width": 3},
@@ -532,9 +539,12 @@ CALLS = {
     "fope_frequencies": {"head_dim": 8, "trained_length": 64},
     "forgetting_bias": {"log_gates": floats(2, 5)},
     "frequencies": {"dim": 4},
+    "gated_delta": {**HEADS, "log_gates": floats(2, 2, 3), "beta": floats(2, 2, 3)},
     "grid_coordinates": {"height": 2, "width": 3},
     "induction_score": {"weights": floats(1, 3, 3), "period": 1},
+    "kimi_delta": {**HEADS, "log_gates": floats(2, 2, 3, 4), "beta": floats(2, 2, 3)},
     "length_mask": {"lengths": ints(2), "n_k": 3},
+    "linear_attention": HEADS,
     "llama3": {"dim": 8},
     "longrope": {**LONGER, "dim": 2, "length": 10, "short_factors": [1.0], "long_factors": [2.0]},
     "masked_softmax": {"scores": Q},
@@ -552,7 +562,9 @@ CALLS = {
     "rotate_axes": {"x": X, "coordinates": ints(3, 2), "frequencies": floats(2, 2)},
     "sandwich_bias": {"num_heads": 3},
     "scaled_dot_product_attention": {**PAIR, "value": V},
+    "selective_rotation": {"x": HEADS["query"], "steps": floats(2, 2, 3, 2)},
     "shift_matrix": {"offset": 1, "dim": 4},
+    "short_convolution": {"x": X, "weight": floats(4, 2)},
     "sinusoidal_encoding": {"length_or_positions": 3, "dim": 4},
     "skew": {"x": floats(2, 3, 3)},
     "split_heads": {"x": X, "num_heads": 2},
@@ -637,6 +649,8 @@ WRONG = {
     "weight_to_half": {"rotary_dim": [3, 4]},
     "weight_to_interleaved": {"rotary_dim": [3, 4]},
     "LatentAttention": {"rotary_dim": [3]},
+    "StateCache": {"past": [-1]},
+    "StateCache.rollback": {"length": [1]},
     "SwinBias.__call__": {
         "query_positions": [np.array([6])],
         "key_positions": [np.array([-1])],
