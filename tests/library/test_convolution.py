@@ -10,7 +10,7 @@ X, WEIGHT, OFFSET = draw(0, 2, N, WIDTH), draw(1, WIDTH, TAPS), draw(2, WIDTH)
 STATE = draw(3, 2, TAPS - 1, WIDTH)
 MASK = np.ones((2, N), bool)
 MASK[0, :2] = MASK[0, 5] = MASK[1, 4:7] = MASK[1, -2:] = False
-DOCUMENTS = np.array([[0] * 4 + [1] * 2 + [0] * 6, [5] * 3 + [8] + [9] * 8])
+DOCUMENTS = np.array([[0] * 4 + [1] * 2 + [0] * 4 + [3] * 2, [5] * 3 + [8] + [9] * 8])
 
 
 def convolved(x, before=None):

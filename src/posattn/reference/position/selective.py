@@ -68,3 +68,8 @@ def selective_rotation(
     last = angles[..., -1, :] if steps.shape[-2] else state
     turns = 2 * np.pi * np.round(last.real / (2 * np.pi))
     return rotate_by(x, np.cos(angles), np.sin(angles), layout), last - turns
+
+
+# a Scheme rotates by positions only, and the vectors of a state belong to no scheme
+CARDS = {}
+CASES = {}
