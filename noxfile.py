@@ -29,6 +29,7 @@ LATEX = (
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 MEASURES = ("bench", "numerics", "study", "conformance", "real", "world", "twins", "bundle")
+MEASURES += ("families",)
 FOLDERS = {"bench": "benchmarks", "study": "studies", "bundle": "world.bundle"}
 os.environ |= builds.settings(os.environ)
 
@@ -163,7 +164,7 @@ def record(session: nox.Session) -> None:
     if part not in MEASURES:
         session.error(f"name what to measure, one of {', '.join(MEASURES)}")
     module = f"tests.nightly.{FOLDERS.get(part, part)}"
-    if part in ("bench", "real"):
+    if part in ("bench", "real", "families"):
         run_beside(session, module, *options)
     else:
         run(session, module, *options)

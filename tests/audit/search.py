@@ -57,6 +57,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
     "sliding window off by one": ("attention/masking", "questions/does-a-sliding-window"),
     "sliding window": ("attention/masking", "questions/does-a-sliding-window"),
     "softcap": ("build/configurations",),
+    "gated delta rule": ("other/state", "questions/linear"),
     "T5 bias": ("other/biases",),
     "tensor parallel": ("fix/conformance", "build/model"),
     "vLLM and transformers differ after 32k tokens": ("fix/vllm",),

@@ -66,6 +66,8 @@ DESIGNS = [
     for n, size in enumerate((1152, 4096))
 ]
 GIVEN["caches"] = {"words": WORDS, "designs": DESIGNS}
+FACTS = [[0, 1], [2, 0], [1, 2], [0, 3], [2, 1]]  # who bites whom
+GIVEN["state"] = {"nouns": ["dog", "man", "fox", "cat"], "facts": FACTS}
 SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
     .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
@@ -347,6 +349,37 @@ def test_caches_keep_what_their_designs_keep(page, step):
         shows(page, "caches", f"kept-{n}", DESIGNS[n]["bytes"] * len(held) / 1024, 0.051)
 
 
+@pytest.mark.parametrize("gate", [60, 100])
+@pytest.mark.parametrize("corrects", [0, 1])
+@pytest.mark.parametrize(("back", "count"), [(False, 5), (True, 4), (False, 0)])
+def test_the_state_is_that_of_the_library(page, gate, corrects, back, count):
+    page.click(f".explorer-state [type=radio] >> nth={corrects}")
+    page.locator("#explorer-state-back").set_checked(back)
+    for name, value in (("facts", count), ("gate", gate), ("beta", 75)):
+        move(page, f"state-{name}", value)
+    told = (FACTS[::-1] if back else FACTS)[:count]
+    k, v = np.eye(4)[np.array(told, int).reshape(-1, 2).T][:, None]
+    gates, beta = np.full((1, count), np.log(gate / 100)), np.full((1, count), 0.75)
+    layer = reference.gated_delta if corrects else reference.linear_attention
+    state = layer(k, k, v, gates, *([beta] if corrects else []))[1][0]
+    drawn = page.locator(".explorer-state rect").evaluate_all(SHADE)
+    assert drawn == pytest.approx(np.minimum(state, 1).ravel(), abs=6e-4)
+    for x in np.flatnonzero(state[0] >= 5e-3):
+        shows(page, "state", f"answer-{x}", state[0, x], 5.1e-3)
+    if not count:
+        assert "says nothing" in page.inner_text(".explorer-state .said")
+
+
+def test_keys_tell_the_state_another_fact(page):
+    page.press("#explorer-state-facts", "Home")
+    page.press("#explorer-state-facts", "ArrowRight")
+    assert page.locator(".explorer-state li.now").inner_text() == "the dog bites the man"
+    assert page.locator(".explorer-state .written").count() == 1
+    for _ in range(3):
+        page.press("#explorer-state-facts", "ArrowRight")
+    assert page.locator(".explorer-state .erased").count() == 1
+
+
 def test_steps_play_until_the_last_and_keys_move_them(page):
     button, step = map(page.locator, (".explorer-ring button", "#explorer-ring-step"))
     assert page.inner_text(".explorer-ring .control output") == "1 of 4"
@@ -435,4 +468,4 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
 
 def test_the_scripts_of_what_moves_stay_small():
     scripts = [*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")]
-    assert sum(script.stat().st_size for script in scripts) < 70 * 1024
+    assert sum(script.stat().st_size for script in scripts) < 74 * 1024

@@ -26,9 +26,10 @@ UNTESTED = {"validated"}
 # what only one column needs: cards and cases of conformance; fast paths; JAX asks of all that it be a tree
 OWN = {
     "reference": {"card", "cases"},
-    "torch": {"block_masks", "call", "decoder_plan", "definition", "flex", "fused", "gathered", "head_norm",
-              "pair_terms", "query_tiles", "random", "tables", "tiled", "transformers"},
-    "jax": {"call", "decoder_plan", "definition", "head_norm", "online", "random", "tiled", "trees"},
+    "torch": {"block_masks", "call", "chunks", "decoder_plan", "definition", "flex", "fused", "gathered",
+              "head_norm", "pair_terms", "query_tiles", "random", "tables", "tiled", "transformers"},
+    "jax": {"call", "chunks", "decoder_plan", "definition", "head_norm", "online", "random", "tiled",
+            "trees"},
 }  # fmt: skip
 # what meets another library; its names stay in the file, as only its users want them
 MEETING = {"flex", "transformers"}

@@ -1,9 +1,13 @@
 """What families read beyond their records: options that few models use, and what contradicts itself."""
 
+import json
+
 import pytest
 
 from posattn import configs
+from posattn.configs.data import data
 from posattn.configs.reading import as_heads
+from tests.pages.reading import DOCS
 from tests.records import stored
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4}
@@ -187,3 +191,12 @@ def test_what_the_layer_lacks_is_refused(name):
     values = falcon if "with" in name else changed(name)
     with pytest.raises(ValueError, match="which MultiHeadAttention does not build"):
         as_heads(configs.plan(values).layers[0])
+
+
+def test_who_is_read_as_another_was_found_so_by_the_run():
+    record = json.loads((DOCS / "_records" / "families.json").read_text("utf-8"))[
+        "families"
+    ]
+    for name, other in data("same.json").items():
+        assert other in record[name]["as"], name
+        assert record[name]["difference"] <= 2e-6, name

@@ -11,7 +11,7 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.text import Annotation, Text
 from matplotlib.textpath import TextPath
@@ -48,7 +48,6 @@ PRODUCTS = ENCODING @ ENCODING[0]
 OFFSETS = np.arange(5) - np.arange(5)[:, None]
 HOLED = np.where(np.eye(5), np.nan, 2 * OFFSETS)
 ONES = {"half": (1.0, 1.5, 2.0)}
-WALKS = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
 RATIOS = {"a copy": ONES, "theirs": {"half": (0.1, 0.2, 0.2), "all": (3.0, 3.0, 3.0)}}
 
 CALLS = {
@@ -77,7 +76,6 @@ CALLS = {
     "rotated_vectors": lambda: figures.rotated_vectors(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
-    "ways": lambda: figures.ways([[BAND] * 2, [BAND] * 4], WALKS, ["met", "across"]),
 }
 # drawn once, and looked at often
 SHARED = [functools.cache(draw) for draw in CALLS.values()]
@@ -370,40 +368,6 @@ def test_architectures_draw_the_matrices():
     assert [abs(a.xy[0] - a.xyann[0]) for a in bent] == [pytest.approx(3)] * 2
 
 
-def test_ways_colour_their_steps_and_units_and_nothing_else():
-    figure = CALLS["ways"]()
-    for axes, walks, title in zip(figure.axes, WALKS, ("met", "across"), strict=True):
-        depth = len(walks[0]) - 1
-        heights = sorted({round(p.center[1], 6) for p in axes.patches})
-        assert len(heights) == depth + 1
-        lit = {p.center for p in axes.patches if to_hex(p.get_edgecolor()) != INK}
-        wanted = {(unit, heights[k]) for walk in walks for k, unit in enumerate(walk)}
-        assert {(x, round(y, 6)) for x, y in lit} == wanted
-        arrows = [a for a in axes.texts if isinstance(a, Annotation)]
-        assert len(arrows) == depth * BAND.sum()
-        thick = {
-            (*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist())
-            for a in arrows
-            if to_hex(a.arrow_patch.get_edgecolor()) == "#d55e00"
-        }
-        assert thick == {
-            (walk[k], heights[k], walk[k + 1], heights[k + 1])
-            for walk in walks
-            for k in range(depth)
-        }
-        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in "xy" for i in range(N)}
-        assert named <= set(words(axes))
-        assert axes.get_title() == title
-
-
-@pytest.mark.parametrize(
-    ("draw", "blocks", "arrows"),
-    [
-        (figures.self_attention_layer, "tokens queries keys values scores softmax weighted outputs", 9),
-        (figures.transformer_block, "tokens norm self-attention + norm feed-forward + next", 9),
-        (figures.positional_encoding_layer, "tokens positions (dropout) next", 6),
-    ],
-)  # fmt: skip
 def test_layers_join_their_blocks(draw, blocks, arrows):
     axes = draw().axes[0]
     text = words(axes)
@@ -604,8 +568,6 @@ MISTAKES = [
     (lambda: figures.architectures([], STEP, FULL), "convolution must not be empty, got []"),
     (lambda: figures.architectures([BAND], BAND, FULL),
      "recurrence must have a False diagonal, got True at [0, 0]"),
-    (lambda: figures.ways([[BAND]], [[(0, 3)]], ["a"]),
-     "ways must take steps that their stack has, got (0, 3)"),
     (lambda: figures.binary_counting(BITS + 1, ENCODING), "bits must be 0 or 1, got 2.0"),
     (lambda: figures.binary_counting(BITS, ENCODING + 2), "encoding must lie in [-1, 1], got 2.0"),
     (lambda: figures.rotation(2 * BEFORE, AFTER, TURN),

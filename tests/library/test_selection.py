@@ -8,7 +8,15 @@ import torch
 import posattn.jax
 import posattn.torch
 from posattn.torch.attention import gathered
-from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
+from tests.conftest import (
+    BOUND,
+    REFERENCE,
+    TWINS,
+    assert_close,
+    assert_twin_agrees,
+    draw,
+    error,
+)
 
 N_Q, N_K = 9, 23  # not a multiple of any size of a group here
 PADDED = np.arange(N_K) >= np.array([[3], [0], [21]])
@@ -258,3 +266,33 @@ def test_a_traced_index_of_no_key_is_left_out():
         )
         got = attend(jax.numpy.where(far == -1, N_K + 5, far))
         assert np.allclose(got, attend(far), rtol=0, atol=0)
+
+
+def test_a_layer_takes_a_selection_also_of_the_slots_of_a_cache(column):
+    weights = [column.array(draw(330 + i, 8, 8)) for i in range(4)]
+    x = column.array(draw(334, 2, N_K, 8))
+    select = choice((2, N_K, 5))
+    past = np.minimum(select, np.arange(N_K)[:, None])
+    layer = column.multi_head(weights, 4)
+    whole = layer(x, causal=True, select=column.array(past))
+    mask = (past[..., None] == np.arange(N_K)).any(-2)
+    assert_close(
+        column, whole, column.numpy(layer(x, causal=True, mask=column.array(mask)))
+    )
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    cache = column.KVCache.init((2,), 4, N_K, 2, **dtype)
+    _, cache = layer(x[:, :9], cache=cache)
+    out, _ = layer(x[:, 9:], cache=cache, select=column.array(past[:, 9:]))
+    assert_close(column, out, column.numpy(whole)[:, 9:])
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_a_selection_is_mapped_over_examples():
+    def attend(query, key, value, scores):
+        select = posattn.torch.select_keys(scores, 4, causal=True)
+        options = {"causal": True, "select": select}
+        return posattn.torch.scaled_dot_product_attention(query, key, value, **options)
+
+    arrays = [torch.tensor(x) for x in (QUERY, KEY, VALUE, SCORES[:2])]
+    got = torch.func.vmap(attend)(*arrays)
+    assert torch.allclose(got, attend(*arrays), rtol=0, atol=1e-12)

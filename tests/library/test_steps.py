@@ -121,3 +121,24 @@ def test_steps_are_exported_and_their_results_checked(tmp_path):
 def test_the_command_shows_how_to_write_one(capsys):
     assert main(["schemes", "cache"]) == 0
     assert "def attend(self, query, key, value, positions)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("twin", TWINS[0::2], ids=str)
+def test_our_state_passes_from_call_to_call(twin):
+    class Ours:
+        def __init__(self, left_padding=None):
+            self.state = None
+
+        def attend(self, *tokens):
+            *tokens, positions = tokens
+            options = {"state": self.state, "mask": positions >= 0}
+            output, self.state = twin.gated_delta(*tokens, **options)
+            return output
+
+        def reorder(self, rows):
+            self.state = self.state[rows]
+
+    with twin.mode():
+        report = check(Ours, "state", framework=twin.name, dtype=twin.dtype)
+    assert not report.failures, str(report)
+    assert set(report.skipped.values()) == {"Ours has no trim"}

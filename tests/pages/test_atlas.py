@@ -6,7 +6,7 @@ from zlib import decompress
 import numpy as np
 
 from posattn import atlas, reference
-from posattn.schemes import PROPERTIES, SCHEMES, properties
+from posattn.schemes import PROPERTIES, SCHEMES
 
 
 def scores_by_hand():
@@ -98,13 +98,6 @@ def test_the_wall_has_the_map_of_each_scheme(page):
         assert abs(shades / 11 - heights)[near].max() < 1 / 12 + 1e-6
 
 
-def test_schemes_with_all_wanted_marks_are_rotations():
-    wanted = {"shift": True, "side": True, "far": True, "cache": True, "learns": False}
-    remain = {name for name in SCHEMES if wanted.items() <= properties(name).items()}
-    assert "rotary" in remain
-    assert remain <= {*atlas.acting("query and key")}
-
-
 def test_a_signed_offset_tells_sides_apart(page):
     mine = page.torch.mine
     assert PROPERTIES["shift"](lambda n: mine)
@@ -122,8 +115,3 @@ def test_by_hand():
         "bias": [-0.29, 0.21],
     }
     assert atlas.scores("rotary").shape == (64, 64)
-    stale = [
-        reference.dynamic_ntk(8, factor=2.0, length=n, trained_length=8)[-1]
-        for n in (7, 8, 9, 10)
-    ]
-    assert stale[0] == stale[1] > stale[2] > stale[3]

@@ -104,8 +104,6 @@ def test_the_mask_alone_learns_order_badly():
     assert max(right("none")) < 0.5
     for scheme in EVERY[1:]:
         assert right("none", "8").mean() < right(scheme, "8").mean()
-    for scheme in ("learned", "sinusoidal", "rotary", "t5"):
-        assert np.all(by_letter(scheme)[160:] > by_letter("none")[160:])
 
 
 def test_seeds_of_two_schemes_share_their_texts():

@@ -91,7 +91,6 @@ def test_by_hand(page):
     size, *errors = [float(line.split()[-1]) for line in page.cells[0].printed.splitlines()]
     assert (size, errors[0], errors[-1]) == (1.10, 1.90, 0.59)
     assert 3 < errors[3] / size < 3.5
-    assert moved("outputs move", page) == [0, 1.55, 0]
     assert moved("error without the shift", page) == [3.27, 3.27]
     stored = torch.tensor([256, 257, 259, 260, 261]).bfloat16()
     assert stored.tolist() == [256, 256, 260, 260, 260]

@@ -10,7 +10,6 @@ import pytest
 from numpy.linalg import norm
 
 from posattn.__main__ import main
-from posattn.conformance import diagnosis
 from posattn.reference import (
     Window,
     dynamic_ntk,
@@ -46,8 +45,6 @@ def test_two_tokens_by_hand():
     speeds, other = (frequencies(64, base=base) for base in (500000.0, 10000.0))
     assert speeds[0] == other[0] == 1
     assert round(abs(speeds - other).max(), 2) == 0.13
-    assert diagnosis.FEWEST == 272 > 257
-    assert diagnosis.MOST > 4 + 4096
     assert np.finfo(np.float16).max == 65504
 
 

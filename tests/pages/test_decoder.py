@@ -41,7 +41,6 @@ def test_shares_and_costs_by_hand(page):
     assert round(100 * share) == 5
     assert round(100 * page.torch.large[2] / page.torch.large.sum()) == 14
     assert round(np.log(2) / 41, 3) == 0.017
-    assert 4 * np.log(2) / 41 < 0.07
     width = json.loads((CHECKPOINT / "config.json").read_text())["hidden_size"]
     assert (width, STORIES.steps) == (2 * 32, 4000)
 
@@ -88,7 +87,6 @@ def test_losses_end_just_above_the_floor(page):
         assert losses[0] > np.log(22)  # worse than a blind guess
         assert losses[-20:].mean() == pytest.approx(0.32, abs=0.005)
         assert max(losses[80:]) < 0.37
-        assert min(losses[-20:]) > 0.294
 
 
 def test_grammar_comes_before_telling_nouns_apart(page):
@@ -101,9 +99,8 @@ def test_grammar_comes_before_telling_nouns_apart(page):
     assert np.allclose(p[30][verbs - 1], [0.90, 0.79], atol=0.01)
     right = p[30][nouns - 1]
     assert 0.4 - 0.005 < min(right) < max(right) < 0.5 + 0.005
-    assert np.allclose(p[200][[0, 1, 3, 5]], [1 / 8, 1 / 4, 1 / 7, 0.78], atol=0.05)
+    assert np.allclose(p[200][[0, 1, 3]], [1 / 8, 1 / 4, 1 / 7], atol=0.05)
     assert min(p[200][nouns - 1]) > 0.95
-    assert p[50][5] == pytest.approx(1 / 2, abs=0.05)
 
 
 def test_two_facts_are_a_coin_toss(page):
@@ -112,12 +109,3 @@ def test_two_facts_are_a_coin_toss(page):
     answers = logits.argmax(-1).numpy()[names.row, names.answer_at - 1]
     assert np.mean(answers[:, None] == names.candidates, axis=0).sum() > 0.98
     assert abs(np.mean(answers == names.test[names.row, names.answer_at]) - 0.5) < 0.04
-
-
-def test_the_trained_decoder_errs_where_verbs_decide(page):
-    test = page.torch.test[~np.asarray(page.torch.right)]
-    assert 0 < len(test) < 0.1 * len(page.torch.test)
-    known = np.where(test[:, 12] == encode("who")[0], 4, 1)  # place of the noun asked for
-    row = np.arange(len(test))
-    both = (test[row, known] == test[:, 15]) & (test[row, known + 6] == test[:, 15])
-    assert both.mean() > 0.95

@@ -28,7 +28,13 @@ def test_eq_cache_size():
 
 
 def test_bytes_are_those_of_the_cache_that_a_layer_makes():
-    layers = {"deepseek-v3": 60, "gemma-3": 5, "gemma-2": 0, "gpt-oss": 0}
+    layers = {
+        "deepseek-v3": 60,
+        "deepseek-v3.2": 60,
+        "gemma-3": 5,
+        "gemma-2": 0,
+        "gpt-oss": 0,
+    }
     for name, layer in layers.items():
         model, half = plan(name), {"dtype": torch.float16, "device": "meta"}
         made_by = LatentAttention if model.layers[layer].latent else MultiHeadAttention
@@ -42,9 +48,8 @@ def test_no_cache_and_none_of_known_width():
     assert plan("bert").cache_bytes(512) == 0
     borrowing = [x for x in plan("gemma-4-e2b").layers if x.kv_layer is not None]
     assert {x.cached(9) for x in borrowing} == {0}
-    for name, layer in (("deepseek-v3.2", 0), ("deepseek-v4-flash", 2)):
-        with pytest.raises(ValueError, match=f"layer {layer} keeps other keys"):
-            plan(name).cache_bytes(1)
+    with pytest.raises(ValueError, match="layer 2 keeps other keys"):
+        plan("deepseek-v4-flash").cache_bytes(1)
 
 
 def test_eq_absorb():

@@ -32,7 +32,7 @@ panel.place("A state of four by four", function state(live, { nouns, facts }, co
       line.textContent = order[at].map((noun) => `the ${nouns[noun]}`).join(" bites ");
       line.className = ["", "now", "later"][1 + Math.sign(at - count + 1)];
     });
-    beta.label.parentNode.hidden = !corrects();
+    beta.label.parentNode.style.visibility = corrects() ? "" : "hidden";
     const heard = all.filter((x) => now[0][x] >= 5e-3);
     all.forEach((x) => answers[x].set(now[0][x], 2));
     said.replaceChildren(`Whom does the ${nouns[0]} bite? `,

@@ -1,8 +1,10 @@
 """What a model's configuration says of its attention, layer by layer; no framework is imported."""
 
 from posattn.configs.families import FAMILIES
+from posattn.configs.indexers import Indexer
 from posattn.configs.layers import (
     Buckets,
+    Delta,
     Disentangled,
     Latent,
     Layer,
@@ -20,7 +22,9 @@ from posattn.configs.tokens import tokenizer
 __all__ = [
     "FAMILIES",
     "Buckets",
+    "Delta",
     "Disentangled",
+    "Indexer",
     "Latent",
     "Layer",
     "Norm",

@@ -7,7 +7,7 @@ __all__ = ["as_latent", "latent_weights"]
 
 KNOWN = (  # what LatentAttention knows of a layer; all else must be as if it were not there
     *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
-    *("rope", "latent"),
+    *("rope", "latent", "selected", "indexer"),
 )
 
 
@@ -21,6 +21,15 @@ def as_latent(layer):
     if layer.rope is None:
         raise ValueError(
             f"layer {layer.index} has no rotation, which LatentAttention does not build"
+        )
+    if layer.selected is not None and (layer.indexer is None or layer.indexer.shared):
+        raise ValueError(
+            f"layer {layer.index} reads keys that another layer's indexer chose, which LatentAttention does "
+            "not build"
+        )
+    if layer.indexer is not None and (layer.indexer.last or layer.indexer.layout is None):
+        raise ValueError(
+            f"layer {layer.index} has {layer.indexer}, which LightningIndexer does not build"
         )
     refuse_others(layer, KNOWN, "LatentAttention")
 
@@ -43,7 +52,7 @@ def latent_weights(state, plan, index):
             raise ValueError(
                 f"{prefix + name!r} must have shape {shape}, got {tuple(array.shape)}"
             )
-        found[f"{role}.weight"] = array
+        found[role if role.endswith(".bias") else f"{role}.weight"] = array
     refuse_left_over(prefix, set(own) - set(IGNORED), plan)
     both = found.pop("key and value.weight")
     each = both.reshape(layer.num_heads, -1, layer.latent.kv_rank)
@@ -64,6 +73,16 @@ def _wanted(layer):
             "query_down": ("q_a_proj.weight", (widths.query_rank, dim)),
             "query_norm": ("q_a_layernorm.weight", (widths.query_rank,)),
             "query": ("q_b_proj.weight", (queries, widths.query_rank)),
+        }
+    if layer.indexer is not None:
+        many, width = layer.indexer.num_heads, layer.indexer.head_dim
+        queries = many * width, widths.query_rank or dim
+        wanted |= {
+            "indexer.query": ("indexer.wq_b.weight", queries),
+            "indexer.key": ("indexer.wk.weight", (width, dim)),
+            "indexer.key_norm": ("indexer.k_norm.weight", (width,)),
+            "indexer.key_norm.bias": ("indexer.k_norm.bias", (width,)),
+            "indexer.head": ("indexer.weights_proj.weight", (many, dim)),
         }
     both, values = widths.content_dim + widths.value_dim, heads * widths.value_dim
     return wanted | {

@@ -3,10 +3,13 @@
 from dataclasses import dataclass, field
 
 from posattn import contract
+from posattn.configs.indexers import Indexer
+from posattn.configs.recurrent import Delta
 from posattn.configs.words import sentence, table
 
 __all__ = [
     "Buckets",
+    "Delta",
     "Disentangled",
     "Latent",
     "Layer",
@@ -249,12 +252,14 @@ class Layer:
         turns_back: whether values rotate with the keys, and the output rotates back.
         kv_layer: the layer whose keys and values it uses; None if it has its own.
         selected: how many keys a query sees at most, which an indexer chooses; None if it sees all.
+        indexer: what chooses them, where its widths are known.
         block: how many neighboring keys the indexer chooses together.
         compressed: how many positions make one more key, beside those in the window; None if none do.
         clip: what queries, keys and values are clipped at before anything else; None if they are not.
         convolved: how many positions a convolution of keys and values mixes; None if there is none.
         ranks: the widths of the narrower vectors through which projections go, by what they project.
         streams: how many kinds of tokens attend together, each with projections and norms of its own.
+        delta: the sizes of a layer with the delta rule; None for another.
     """
 
     index: int
@@ -287,12 +292,14 @@ class Layer:
     turns_back: bool = False
     kv_layer: int | None = None
     selected: int | None = None
+    indexer: Indexer | None = None
     block: int = 1
     compressed: int | None = None
     clip: float | None = None
     convolved: int | None = None
     ranks: tuple[tuple[str, int], ...] = ()
     streams: int = 1
+    delta: Delta | None = None
 
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"
@@ -301,12 +308,16 @@ class Layer:
         """How many numbers a cache keeps of so many tokens; 0 if the layer keeps none of its own."""
         if self.kind not in CACHED or self.kv_layer is not None or not self.causal:
             return 0
-        if self.selected or self.compressed:
+        if (self.selected and self.indexer is None) or self.compressed:
             said = "keeps other keys, too, and their width is not known: expected keys and values"
             raise ValueError(f"layer {self.index} {said}")
         heads = self.num_kv_heads * (self.head_dim + (self.value_dim or self.head_dim))
         latent = self.latent and self.latent.kv_rank + self.latent.rotary_dim
-        return (latent or heads) * min(tokens, self.window or tokens, self.chunk or tokens)
+        own = self.indexer is not None and not self.indexer.shared
+        index = self.indexer.head_dim if own else 0
+        return ((latent or heads) + index) * min(
+            tokens, self.window or tokens, self.chunk or tokens
+        )
 
     def arguments(self):
         """What `MultiHeadAttention` is made with that no framework has to make first."""

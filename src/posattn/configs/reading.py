@@ -165,8 +165,10 @@ def _towers(values):
     return tuple(words)
 
 
-def chosen(config, layer, *, length=None):
+def chosen(config, layer, *, length=None, recurrent=False):
     """The plan of a model, from what `plan` reads or a `Plan`, and one of its layers of attention of pairs.
+
+    If `recurrent`, the layer may be of any kind.
 
     A TypeError or a ValueError tells why there is no such layer.
     """
@@ -175,10 +177,12 @@ def chosen(config, layer, *, length=None):
     if index >= len(whole.layers):
         raise ValueError(f"layer must be below {len(whole.layers)}, got {index}")
     found = whole.layers[index]
-    if found.kind not in ATTENTION:
+    if found.kind not in ATTENTION and not recurrent:
+        do = "the plan lists the layers that are"
+        if found.delta is not None:
+            do = "see DeltaAttention.from_config"
         raise ValueError(
-            f"layer {index} must be an attention of pairs, got {found.kind!r}; "
-            "the plan lists the layers that are"
+            f"layer {index} must be an attention of pairs, got {found.kind!r}; {do}"
         )
     return whole, found
 

@@ -267,4 +267,5 @@ NAMES = {
     for families, given in data("weights.json").items()
     for family in families.split()
 }
+NAMES |= {name: NAMES[other] for name, other in data("same.json").items()}
 LLAMA = NAMES["llama"]

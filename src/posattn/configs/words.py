@@ -15,6 +15,8 @@ def sentence(layer):
     if layer.kind not in ("full", "sliding", "chunked"):
         told = "position" in layer.kind or layer.kind.startswith("no attention")
         nowhere = "" if told else ", no position"
+        if layer.delta is not None:
+            return f"{layer.kind}{nowhere}; {layer.delta.words()}"
         return f"{layer.kind}{nowhere}; not computed by posattn"
     parts = [_seen(layer)]
     if layer.table is not None:
@@ -52,7 +54,8 @@ def _seen(layer):
     if layer.selected is not None:
         of_them = "of those" if layer.compressed is not None else "of the keys"
         blocks = "" if layer.block == 1 else f" in blocks of {layer.block}"
-        seen += f", {layer.selected} {of_them}{blocks} chosen by an indexer"
+        who = "an indexer" if layer.indexer is None else layer.indexer.words(layer.rope)
+        seen += f", {layer.selected} {of_them}{blocks} chosen by {who}"
     if layer.streams > 1:
         seen += f" of {layer.streams} streams of tokens, each with its own projections"
     return seen

@@ -78,7 +78,7 @@ def parameters(scheme):
     return [
         {
             "name": p.name,
-            "data": p.name not in EXACT,
+            "data": p.name not in EXACT and p.name not in scheme.kept,
             "keyword": p.kind is p.KEYWORD_ONLY,
             **({} if p.default is p.empty else {"default": p.default}),
         }

@@ -106,9 +106,14 @@ from posattn.contract.positions import (
 )
 from posattn.contract.recurrence import (
     convolved,
+    delta_gate,
+    delta_sizes,
+    delta_weights,
     passed,
     recurrence,
+    rollback,
     state,
+    state_shapes,
     turned,
 )
 from posattn.contract.schemes import (
@@ -143,6 +148,8 @@ from posattn.contract.selection import (
     group_scores,
     group_size,
     indexer,
+    indexer_sizes,
+    indexer_weights,
     selected,
 )
 from posattn.contract.workers import (

@@ -2,9 +2,16 @@
 
 from typing import NamedTuple
 
-from posattn.contract.arrays import _shape, array, floating, head_sequence, integer_array
-from posattn.contract.numbers import dtype, layout, scale
-from posattn.contract.positions import _precise, per_token
+from posattn.contract.arrays import (
+    _shape,
+    array,
+    floating,
+    head_sequence,
+    integer_array,
+    parameter,
+)
+from posattn.contract.numbers import dtype, integer, layout, scale, sizes
+from posattn.contract.positions import _precise, batch_axes, per_token
 
 
 class StateSizes(NamedTuple):
@@ -99,3 +106,107 @@ def turned(x, steps, arrangement, angles):
     if angles is not None:
         _precise("state", angles)
         _shape("state", angles, (*wanted[:-2], width // 2))
+
+
+def state_shapes(batch_shape, num_heads, key_dim, value_dim, past, width):
+    """Return the shapes of the inputs and the state that a cache of a recurrent layer keeps."""
+    batch, past = batch_axes(batch_shape), integer("past", past)
+    heads, keys, values, width = sizes(
+        num_heads=num_heads, key_dim=key_dim, value_dim=value_dim, width=width
+    )
+    return (*batch, past, width), (*batch, heads, keys, values)
+
+
+def rollback(length, read):
+    """Reject a return of a state to fewer tokens than it has read, or to more."""
+    length = integer("length", length)
+    if length != read:
+        raise ValueError(
+            f"length must be {read}, how many positions the state has read, got {length}: a state can't be "
+            "rolled back; keep the StateCache of that length and continue from it"
+        )
+
+
+class DeltaSizes(NamedTuple):
+    """The sizes of a layer with the delta rule, and the shapes `(inputs, outputs)` of its matrices."""
+
+    num_heads: int
+    num_key_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    gates: int
+    matrices: dict
+
+    @property
+    def width(self):
+        """Of the convolution: queries, keys and values."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_heads * self.value_dim
+
+
+def delta_sizes(dim, num_heads, num_key_heads, key_dim, value_dim, taps, per_channel, rank):
+    """Return the sizes of a layer with the delta rule."""
+    dim, num_heads, key_dim, taps = sizes(
+        dim=dim, num_heads=num_heads, key_dim=key_dim, taps=taps
+    )
+    value_dim = key_dim if value_dim is None else integer("value_dim", value_dim, least=1)
+    few = num_heads if num_key_heads is None else num_key_heads
+    few = integer("num_key_heads", few, least=1)
+    if num_heads % few:
+        raise ValueError(f"num_key_heads must divide num_heads = {num_heads}, got {few}")
+    gates = num_heads * (key_dim if per_channel else 1)
+    keys, values, inner = few * key_dim, num_heads * value_dim, dim
+    matrices = {"query": (dim, keys), "key": (dim, keys), "value": (dim, values)}
+    if rank is not None:
+        inner = integer("rank", rank, least=1)
+        matrices |= {"decay_down": (dim, inner), "gate_down": (dim, inner)}
+    matrices |= {"decay": (inner, gates), "beta": (dim, num_heads), "gate": (inner, values)}
+    matrices["output"] = values, dim
+    return DeltaSizes(num_heads, few, key_dim, value_dim, taps, gates, matrices)
+
+
+def delta_gate(gate):
+    """Reject what is no activation of an output's gate."""
+    if not isinstance(gate, str) or gate not in ("silu", "sigmoid"):
+        raise (ValueError if isinstance(gate, str) else TypeError)(
+            f"gate must be 'silu' or 'sigmoid', got {gate!r}"
+        )
+
+
+def delta_weights(layer):
+    """Return the sizes of a layer with the delta rule, whose weights must belong together."""
+    num_heads, few = sizes(num_heads=layer.num_heads, num_key_heads=layer.num_key_heads)
+    dim, keys = layer.query_weight.shape
+    values, gates = layer.value_weight.shape[1], layer.decay_offset.shape[0]
+    for name, columns, heads in (
+        ("num_key_heads", keys, few),
+        ("num_heads", values, num_heads),
+        ("num_heads", gates, num_heads),
+    ):
+        if columns % heads:
+            raise ValueError(
+                f"{name} must divide {columns} columns of the weights, got {heads}"
+            )
+    each = keys // few
+    if gates not in (num_heads, num_heads * each):
+        raise ValueError(
+            f"decay_offset must have {num_heads} entries, one for each head, or {num_heads * each}, one for "
+            f"each channel, got {gates}"
+        )
+    down, taps = layer.decay_down_weight, layer.taps.shape[1]
+    found = delta_sizes(
+        dim,
+        num_heads,
+        few,
+        each,
+        values // num_heads,
+        taps,
+        gates != num_heads,
+        None if down is None else down.shape[1],
+    )
+    for name, shape in found.matrices.items():
+        parameter(f"{name}_weight", getattr(layer, f"{name}_weight"), shape)
+    parameter("taps", layer.taps, (found.width, taps))
+    parameter("decay_rate", layer.decay_rate, (num_heads,))
+    parameter("norm_weight", layer.norm_weight, (found.value_dim,))
+    return found

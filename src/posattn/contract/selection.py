@@ -98,3 +98,28 @@ def group_scores(value, count, size, n_k, seen):
             f"scores must have shape (*batch, n_q, n_k // size = {n_k // size}), got {tuple(value.shape)}"
         )
     return count, size, n_k
+
+
+def indexer_sizes(dim, num_heads, head_dim, count, query_rank):
+    """Return how many heads an indexer has and keys it selects, and the shapes of its weights by name."""
+    dim = integer("dim", dim, least=1)
+    num_heads = integer("num_heads", num_heads, least=1)
+    head_dim = integer("head_dim", head_dim, least=1)
+    width = dim if query_rank is None else integer("query_rank", query_rank, least=1)
+    shapes = {
+        "query": (width, num_heads * head_dim),
+        "key": (dim, head_dim),
+        "head": (dim, num_heads),
+    }
+    return num_heads, integer("count", count, least=1), shapes
+
+
+def indexer_weights(part, x, narrow):
+    """Reject an indexer whose weights do not belong together, or to what it is given."""
+    (dim, width), (_, num_heads) = part.key_weight.shape, part.head_weight.shape
+    _shape("head_weight", part.head_weight, (dim, "h"))
+    _shape("key_norm_weight", part.key_norm_weight, (width,))
+    _shape("key_norm_bias", part.key_norm_bias, (width,))
+    _shape("query_weight", part.query_weight, ("d_q", num_heads * width))
+    sequence("x", x, dim)
+    sequence("narrow", narrow, part.query_weight.shape[0])

@@ -20,7 +20,7 @@ from posattn.figures.heat_maps import (
     right_and_wrong,
 )
 from posattn.figures.lines import curves, intervals, offsets
-from posattn.figures.networks import architectures, ways
+from posattn.figures.networks import architectures
 from posattn.figures.order import order
 from posattn.figures.pairs import pairs
 from posattn.figures.ring import ring
@@ -49,5 +49,4 @@ __all__ = [
     "self_attention_layer",
     "tiling",
     "transformer_block",
-    "ways",
 ]

@@ -1,6 +1,6 @@
-"""Convolution, recurrence and self-attention as graphs of units, and the ways through them."""
+"""Convolution, recurrence and self-attention as graphs of units."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,74 +81,6 @@ def architectures(
 
     inputs, outputs = _row(attending, 0.0, "x", dark), _row(attending, top, "y", dark)
     _connect(attending, inputs, outputs, attention, lit=dark)
-    return figure
-
-
-@drawn
-def ways(
-    stacks: Iterable[Iterable[ArrayLike]],
-    ways: Sequence[Sequence[Sequence[int]]],
-    titles: Sequence[str],
-) -> Figure:
-    """Draw stacks of layers and, in each, ways through it from the inputs below to the outputs on top.
-
-    Args:
-        stacks: for each panel its layers, the lowest first: boolean `(n, n)` matrices, `[i, j]`
-            True where unit i of the upper row reads unit j of the lower row.
-        ways: for each panel its ways; a way names one unit of each row, from the lowest up.
-        titles: one for each panel.
-
-    Returns:
-        A figure with one panel per stack; the units and arrows of the ways are coloured.
-
-    Raises:
-        ValueError: if a matrix is not boolean or square, there are not as many lists of ways and
-            titles as stacks, or a way takes a step that its stack does not have.
-    """
-    stacks = [
-        [
-            checked(f"stacks[{p}][{k}]", layer, "n n", bool)
-            for k, layer in enumerate(held(f"stacks[{p}]", stack))
-        ]
-        for p, stack in enumerate(held("stacks", stacks))
-    ]
-    for name, items in (("ways", ways), ("titles", titles)):
-        if len(items) != len(stacks):
-            raise ValueError(
-                f"{name} must be {len(stacks)}, one per stack, got {len(items)}"
-            )
-    for stack, taken in zip(stacks, ways, strict=True):
-        for way in taken:
-            if len(way) != len(stack) + 1 or not all(
-                layer[above, below]
-                for layer, below, above in zip(stack, way[:-1], way[1:], strict=True)
-            ):
-                raise ValueError(f"ways must take steps that their stack has, got {way}")
-
-    rows, columns = (len(stacks), 1) if phone() else (1, len(stacks))
-    unit, spread = 0.36, 1.35
-    tops = [spread * len(stack) for stack in stacks]
-    heights = [top + 1.0 for top in tops] if phone() else [max(tops) + 1.0]
-    figure = Drawing((width(), unit * sum(heights) + 0.4 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flat
-    for axes, stack, taken, title, top in zip(
-        panels, stacks, ways, titles, tops, strict=True
-    ):
-        n = len(stack[0])
-        axes.set(title=title, aspect="equal", anchor="S", xlim=(-0.5, n - 0.5))
-        axes.set_ylim(-0.5, (top if phone() else max(tops)) + 0.5)
-        axes.set_axis_off()
-        symbols = ["x", *[""] * (len(stack) - 1), "y"]
-        units = [
-            _row(axes, k * spread, symbol, np.isin(np.arange(n), [way[k] for way in taken]))
-            for k, symbol in enumerate(symbols)
-        ]
-        for k, layer in enumerate(stack):
-            on_a_way = np.zeros_like(layer)
-            for way in taken:
-                on_a_way[way[k + 1], way[k]] = True
-            _connect(axes, units[k], units[k + 1], layer & ~on_a_way, np.zeros(n, bool))
-            _connect(axes, units[k], units[k + 1], on_a_way, np.ones(n, bool))
     return figure
 
 

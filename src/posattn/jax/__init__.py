@@ -5,10 +5,13 @@ from posattn.jax.attention.attention import (
     scaled_dot_product_attention,
 )
 from posattn.jax.attention.cache import KVCache
+from posattn.jax.attention.convolution import short_convolution
 from posattn.jax.attention.definition import masked_softmax
+from posattn.jax.attention.delta import gated_delta, kimi_delta
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.indexer import group_keys, group_tokens, indexer_scores
 from posattn.jax.attention.latent_cache import LatentCache
+from posattn.jax.attention.linear import linear_attention
 from posattn.jax.attention.masks import (
     Chunk,
     Window,
@@ -29,10 +32,13 @@ from posattn.jax.attention.selection import (
     select_groups,
     select_keys,
 )
+from posattn.jax.attention.state_cache import StateCache
 from posattn.jax.attention.temperature import log_temperature
 from posattn.jax.models.decoder import Decoder
+from posattn.jax.models.delta_layer import DeltaAttention
 from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import rope_from_config
+from posattn.jax.models.lightning import LightningIndexer
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_slopes
 from posattn.jax.position.axial import (
@@ -76,6 +82,7 @@ from posattn.jax.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.jax.position.selective import selective_rotation
 from posattn.jax.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
@@ -97,6 +104,7 @@ __all__ = [
     "Chunk",
     "CoPE",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -105,6 +113,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",
@@ -113,6 +122,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",
@@ -133,13 +143,16 @@ __all__ = [
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
+    "gated_delta",
     "grid_coordinates",
     "group_keys",
     "group_mask",
     "group_tokens",
     "indexer_scores",
     "induction_score",
+    "kimi_delta",
     "length_mask",
+    "linear_attention",
     "llama3",
     "log_temperature",
     "longrope",
@@ -162,7 +175,9 @@ __all__ = [
     "select_blocks",
     "select_groups",
     "select_keys",
+    "selective_rotation",
     "shift_matrix",
+    "short_convolution",
     "sinusoidal_encoding",
     "skew",
     "split_heads",

@@ -49,10 +49,13 @@ from posattn.reference.attention.selection import (
     select_groups,
     select_keys,
 )
+from posattn.reference.attention.state_cache import StateCache
 from posattn.reference.attention.temperature import log_temperature
 from posattn.reference.models.decoder import Decoder
+from posattn.reference.models.delta_layer import DeltaAttention
 from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.layer_plan import rope_from_config
+from posattn.reference.models.lightning import LightningIndexer
 from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_slopes
 from posattn.reference.position.axial import (
@@ -119,6 +122,7 @@ __all__ = [
     "CoPE",
     "Cost",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -127,6 +131,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",
@@ -135,6 +140,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",

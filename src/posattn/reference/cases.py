@@ -26,6 +26,7 @@ class Cases:
         relative: measure the error against each number, where the small ones matter.
         exact: no half precision will do for the results, such as frequencies.
         learned: arrays that must not be rounded and yet are learned, so that they have gradients.
+        kept: arrays that stay as exact as float32 beside data of half precision, such as states.
         results: `"mask"` if a result may be True and False or be added to scores.
     """
 
@@ -37,6 +38,7 @@ class Cases:
     relative: bool = False
     exact: bool = False
     learned: tuple = ()
+    kept: tuple = ()
     results: str = ""
 
 

@@ -5,10 +5,13 @@ from posattn.torch.attention.attention import (
     scaled_dot_product_attention,
 )
 from posattn.torch.attention.cache import KVCache
+from posattn.torch.attention.convolution import short_convolution
 from posattn.torch.attention.definition import masked_softmax
+from posattn.torch.attention.delta import gated_delta, kimi_delta
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.indexer import group_keys, group_tokens, indexer_scores
 from posattn.torch.attention.latent_cache import LatentCache
+from posattn.torch.attention.linear import linear_attention
 from posattn.torch.attention.masks import (
     Chunk,
     Window,
@@ -29,10 +32,13 @@ from posattn.torch.attention.selection import (
     select_groups,
     select_keys,
 )
+from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.attention.temperature import log_temperature
 from posattn.torch.models.decoder import Decoder
+from posattn.torch.models.delta_layer import DeltaAttention
 from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import rope_from_config
+from posattn.torch.models.lightning import LightningIndexer
 from posattn.torch.models.multi_head import MultiHeadAttention
 from posattn.torch.position.alibi import ALiBi, alibi_slopes
 from posattn.torch.position.axial import (
@@ -76,6 +82,7 @@ from posattn.torch.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.torch.position.selective import selective_rotation
 from posattn.torch.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
@@ -97,6 +104,7 @@ __all__ = [
     "Chunk",
     "CoPE",
     "Decoder",
+    "DeltaAttention",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",
@@ -105,6 +113,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositionalEncoding",
+    "LightningIndexer",
     "MixedRotary",
     "MultiHeadAttention",
     "PolarKey",
@@ -113,6 +122,7 @@ __all__ = [
     "Rotary",
     "RotaryAxes",
     "ShawRelative",
+    "StateCache",
     "StickBreaking",
     "SwinBias",
     "SwinV2Bias",
@@ -133,13 +143,16 @@ __all__ = [
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
+    "gated_delta",
     "grid_coordinates",
     "group_keys",
     "group_mask",
     "group_tokens",
     "indexer_scores",
     "induction_score",
+    "kimi_delta",
     "length_mask",
+    "linear_attention",
     "llama3",
     "log_temperature",
     "longrope",
@@ -162,7 +175,9 @@ __all__ = [
     "select_blocks",
     "select_groups",
     "select_keys",
+    "selective_rotation",
     "shift_matrix",
+    "short_convolution",
     "sinusoidal_encoding",
     "skew",
     "split_heads",

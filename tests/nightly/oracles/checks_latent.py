@@ -7,6 +7,8 @@ import torch
 import transformers
 from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
+from transformers.models.deepseek_v32 import modeling_deepseek_v32 as v32
+from transformers.models.glm_moe_dsa import modeling_glm_moe_dsa as glm
 
 from posattn import jax as jax_column
 from posattn import torch as torch_column
@@ -39,6 +41,13 @@ YARN = {
         "original_max_position_embeddings": 16,
     }
 }
+INDEXED = {
+    "head_dim": 4,
+    "index_n_heads": 16,
+    "index_head_dim": 8,
+    "index_topk": 5,
+    "layer_types": ["indexed_attention"],
+}
 CASES = {
     "V2 Lite, whose queries have no latent vector": (
         v2,
@@ -47,12 +56,14 @@ CASES = {
     ),
     "V2 with YaRN": (v2, "DeepseekV2", YARN),
     "V3 in halves": (v3, "DeepseekV3", {"rope_interleave": False}),
+    "V3.2, whose indexer rotates halves": (v32, "DeepseekV32", INDEXED | YARN),
+    "GLM-5, whose indexer rotates neighbors": (glm, "GlmMoeDsa", INDEXED),
     "Kimi K2": (v3, "DeepseekV3", YARN | {"model_type": "kimi_k2"}),
 }
 
 
 def case_of(name):
-    """A configuration, the weights of their attention, and a call of it."""
+    """A configuration, the weights of their attention, a call of it, and a cache."""
     module, kind, options = CASES[name]
     config = getattr(transformers, f"{kind}Config")(
         **SMALL | {key: x for key, x in options.items() if key != "model_type"}
@@ -75,13 +86,13 @@ def case_of(name):
     given = config.to_dict()
     given["model_type"] = options.get("model_type", given["model_type"])
     state = {f"model.layers.0.self_attn.{n}": w for n, w in attention.state_dict().items()}
-    return given, state, call
+    return given, state, call, transformers.DynamicCache(config=config)
 
 
 @pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_prompt_with_left_padding_and_then_steps(column, name):
-    config, state, theirs = case_of(name)
+    config, state, theirs, their_cache = case_of(name)
     own = (lambda x: x) if column is torch_column else lambda x: jnp.asarray(x.numpy())
     weights = {name: own(w) for name, w in state.items()}
     layer = column.LatentAttention.from_config(config, weights=weights)
@@ -90,7 +101,7 @@ def test_a_prompt_with_left_padding_and_then_steps(column, name):
     padding[1, :PAD] = False
     positions = padding.cumsum(-1) - 1
     seen = torch.ones(N, N, dtype=torch.bool).tril() & padding[:, None, :]
-    cache, their_cache = layer.init_cache((2,), N), transformers.DynamicCache()
+    cache = layer.init_cache((2,), N)
     for start, stop in [(0, 8), *((i, i + 1) for i in range(8, N))]:
         part = slice(start, stop)
         want = theirs(

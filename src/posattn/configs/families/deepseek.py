@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import stack
+from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
 
@@ -77,27 +78,71 @@ def deepseek(keys, later=True):
 
 
 def deepseek_v32(keys):
-    """DeepSeek V3.2: an indexer chooses the keys that a query sees."""
-    layer = latent(keys, ranked=REQUIRED)
+    """DeepSeek V3.2: an indexer, which rotates halves, chooses the keys that a query sees."""
+    return indexed(keys, latent(keys, ranked=REQUIRED), Indexer(*of_indexer(keys)))
+
+
+def indexed(keys, layer, indexer, shares=lambda place: False):
+    """A stack in which an indexer chooses keys, or in some layers the one before."""
     layer = replace(layer, selected=keys.count("index_topk"))
-    of_indexer(keys)
     stack.kinds(keys, lambda place: INDEXED, among=(INDEXED, "deepseek_sparse_attention"))
-    return stack.equal(keys, layer)
+    made = {shared: replace(indexer, shared=shared) for shared in (False, True)}
+    return stack.stacked(keys, lambda place: replace(layer, indexer=made[shares(place)]))
 
 
 def glm_moe_dsa(keys):
-    """GLM-5: the same, where layers may share what an indexer chose; `head_dim` says several things."""
-    keys.ignore("indexer_types", "index_topk_freq", "index_topk_pattern", "head_dim")
-    keys.ignore("index_skip_topk_offset", "index_share_for_mtp_iteration")
-    keys.ignore("indexer_rope_interleave")
+    """GLM-5: the same with neighbors, and layers may share a choice; `head_dim` says several things."""
+    keys.ignore("head_dim", "index_share_for_mtp_iteration", "indexer_rope_interleave")
     keys.only("rope_interleave", True)
-    return deepseek_v32(keys.without("head_dim"))
+    keys = keys.without("head_dim")
+    indexer = Indexer(*of_indexer(keys), layout="interleaved")
+    return indexed(keys, latent(keys, ranked=REQUIRED), indexer, shared_choices(keys))
+
+
+def axk2(keys):
+    """A.X K2: as DeepSeek V3.2, with a gated output."""
+    keys.ignore("head_dim")
+    keys = keys.without("head_dim")
+    layer = replace(latent(keys, ranked=REQUIRED), gate=True)
+    return indexed(keys, layer, Indexer(*of_indexer(keys)))
+
+
+def hy_v4(keys):
+    """Hy4: halves rotate, the last entries in the indexer; sinks, a gated output, and shared choices."""
+    keys.ignore("head_dim", "learnable_sink_init")
+    keys = keys.without("head_dim")
+    layer = latent(keys, ranked=REQUIRED, interleaved=False)
+    kinds = keys.sequence("indexer_types", absent=None)
+    shared = (
+        shared_choices(keys) if kinds else lambda place: place > 0 and (place - 1) % 4 > 0
+    )
+    indexer = Indexer(*of_indexer(keys), last=True)
+    return indexed(keys, replace(layer, gate=True, sinks=True), indexer, shared)
+
+
+def shared_choices(keys):
+    """Which layers take the choice of a layer before: listed, by a pattern of letters, or every so often."""
+    keys.ignore("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
+    kinds = keys.sequence("indexer_types", absent=None)
+    pattern = keys.values.get("index_topk_pattern")
+    if kinds is None and pattern is not None:
+        kinds = [{"F": "full", "S": "shared"}.get(kind, kind) for kind in pattern]
+    count = keys.count("num_hidden_layers", most=10_000)
+    if kinds is None:
+        step = keys.count("index_topk_freq", least=0, absent=1)
+        first = keys.count("index_skip_topk_offset", least=0, absent=2)
+        return lambda place: max(place - first + 1, 0) % max(step, 1) > 0
+    if len(kinds) != count or kinds[0] != "full" or set(kinds) - {"full", "shared"}:
+        raise keys.error(
+            f"indexer_types must hold 'full' or 'shared' for each of {count} layers, and begin with "
+            f"'full', got {kinds!r:.80}"
+        )
+    return lambda place: kinds[place] == "shared"
 
 
 def of_indexer(keys):
-    """What only says which keys an indexer chooses."""
-    for name in ("index_n_heads", "index_head_dim"):
-        keys.count(name, most=2**16)
+    """How many heads an indexer has, and how wide they are."""
+    return [keys.count(name, most=2**16) for name in ("index_n_heads", "index_head_dim")]
 
 
 def deepseek_v4(keys):
@@ -187,11 +232,13 @@ def turning_of_v4(keys, head_dim, window_only):
 
 
 FAMILIES = {
+    "axk2": axk2,
     "deepseek_ref": deepseek_v4,
     "deepseek_v2": partial(deepseek, later=False),
     "deepseek_v3": deepseek,
     "deepseek_v32": deepseek_v32,
     "deepseek_v4": deepseek_v4,
     "glm_moe_dsa": glm_moe_dsa,
+    "hy_v4": hy_v4,
     "kimi_k2": deepseek,
 }

@@ -1,13 +1,15 @@
 """Jamba and MiniMax, where some layers attend to pairs, and Inkling, which adds profiles to the scores."""
 
 from dataclasses import replace
+from functools import partial
 
 from posattn.configs.families import stack
 from posattn.configs.families.deepseek import latent
 from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.keys import REQUIRED, Keys
-from posattn.configs.layers import Profiles, Temperature
+from posattn.configs.layers import Layer, Profiles, Temperature
+from posattn.configs.recurrent import Delta
 
 __all__ = ["FAMILIES"]
 
@@ -97,12 +99,53 @@ def kimi_linear(keys):
     keys.known(mla_use_nope=True)
     keys.ignore("head_dim")
     gate = keys.flag("mla_use_output_gate", absent=False)
+    sizes = "num_heads", "head_dim", "short_conv_kernel_size"
+    listed = set(keys.section("linear_attn_config") or {}) - {
+        "full_attn_layers",
+        "kda_layers",
+    }
+    if not listed:  # as transformers writes it
+        sizes = "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"
+        listed = set(sizes) & set(keys.values)
+    delta = None
+    if listed == set(sizes):  # K3 has others, too
+        heads, width, taps = (told.count(name, most=2**16) for name in sizes)
+        options = {"rank": width, "gate": "sigmoid", "eps": keys.number("rms_norm_eps")}
+        delta = Delta(heads, heads, width, width, taps, per_channel=True, **options)
     return stack.mixed(
         keys,
         replace(latent(keys.without("head_dim"), turns=False), gate=gate),
         {FULL: None, LINEAR: "Kimi delta attention"},
+        delta,
         pattern=lambda place: FULL if place + 1 in attend else LINEAR,
     )
+
+
+def olmo_hybrid(keys):
+    """OLMo hybrid: one layer in four attends, with norms over all heads and mostly without a rotation."""
+    layer = layer_of(keys, head_dim=False, norm=RMS | {"axes": "width"})
+    told = keys.values.get("rope_parameters") or {}
+    turns = "rope_theta" in keys.values or told.get("rope_theta") is not None
+    if not turns:
+        keys.ignore("rope_parameters")
+    rope = stack.rotation(keys, layer.head_dim) if turns else None
+    key_heads = keys.count(
+        "linear_num_key_heads", absent=layer.num_heads, null=layer.num_heads
+    )
+    width = 3 * layer.dim // (4 * key_heads)
+    width = keys.count("linear_key_head_dim", absent=width, null=width)
+    delta = Delta(
+        keys.count("linear_num_value_heads", absent=layer.num_heads, null=layer.num_heads),
+        key_heads,
+        width,
+        keys.count("linear_value_head_dim", absent=2 * width, null=2 * width),
+        keys.count("linear_conv_kernel_dim", absent=4, most=256),
+        most=2.0 if keys.flag("linear_allow_neg_eigval", absent=True) else 1.0,
+        eps=1e-5,  # whatever rms_norm_eps is
+    )
+    words = {FULL: None, LINEAR: "linear attention"}
+    pattern = stack.all_but(4, LINEAR)
+    return stack.mixed(keys, replace(layer, rope=rope), words, delta, pattern=pattern)
 
 
 def nemotron_nas(keys):
@@ -229,7 +272,19 @@ def part_of(keys, layer):
     return rope
 
 
+def recurrent(keys, what):
+    """A stack of equal layers without attention, of which a plan says what they are."""
+    keys.ignore("head_dim", "num_heads")
+    return stack.equal(keys, Layer(0, what, keys.count("hidden_size"), 1, 1, 1, scale=1.0))
+
+
 FAMILIES = {
+    **{
+        name: partial(recurrent, what="state space")
+        for name in ("falcon_mamba", "mamba", "mamba2")
+    },
+    "rwkv": partial(recurrent, what="recurrence of sums that fade"),
+    "xlstm": partial(recurrent, what="recurrence of a matrix"),
     "inkling_text": inkling,
     "granitemoehybrid": granite_hybrid,
     "jamba": jamba,
@@ -242,5 +297,6 @@ FAMILIES = {
     "minimax_m3_vl_text": minimax_m3,
     "mllama_text_model": mllama,
     "nemotron-nas": nemotron_nas,
+    "olmo_hybrid": olmo_hybrid,
     "nemotron_h": nemotron_h,
 }

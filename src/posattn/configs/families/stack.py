@@ -173,16 +173,17 @@ def by_kind(keys, layers, **options):
     return stacked(keys, lambda place: layers[kind[place]])
 
 
-def mixed(keys, layer, words, **options):
+def mixed(keys, layer, words, delta=None, **options):
     """A stack in which some layers are another mechanism, which is told in words.
 
     Args:
         keys: of the configuration.
         layer: one that attends.
         words: from a kind of layer to what it is; None if it attends.
+        delta: the sizes of the others, if they have the delta rule.
         options: for `kinds`.
     """
-    bare = replace(layer, rope=None)
+    bare = replace(layer, rope=None, delta=delta)
     layers = {
         name: replace(bare, kind=said) if said else layer for name, said in words.items()
     }

@@ -152,7 +152,7 @@ def selected_attention():
 
 SOURCE, OWN = "deepseek2025v32, section 2.1", {"exact": True}
 CASES = {
-    "indexer_scores": Cases(reference.indexer_scores, indexer_scores, SOURCE),
+    "indexer_scores": Cases(reference.indexer_scores, indexer_scores, SOURCE, **OWN),
     "select_keys": Cases(reference.select_keys, select_keys, SOURCE, **OWN),
     "indexer": Cases(indexer, indexers, SOURCE, name="select_keys(indexer_scores)", **OWN),
     "select_blocks": Cases(reference.select_blocks, select_blocks, SOURCE, **OWN),

@@ -83,7 +83,7 @@ def cases_of(function, what, source, **options):
     cases = recurrence(**options)
     cases.__doc__ = what
     name = f"{function.__name__}(...)[0]"
-    return Cases(first_of(function), cases, source, name=name)
+    return Cases(first_of(function), cases, source, name=name, kept=("state",))
 
 
 def short_convolutions():
@@ -227,6 +227,7 @@ CASES = {
         selective_rotations,
         "movahedi2026selective",
         name="selective_rotation(...)[0]",
+        kept=("state",),
     ),
     "kimi_gates": Cases(
         bounded_gates, kimi_gates, "kimi2025linear", name="kimi_gates, by its formula"

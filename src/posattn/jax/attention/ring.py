@@ -67,7 +67,7 @@ def ring_attention(
     arrays, and it returns a shard of the result.
     Half precision is computed in float32. A device holds its own shard, one that visits and one that
     arrives, and scores of one tile; its memory does not grow with the whole sequence.
-    Unlike `scaled_dot_product_attention`, it takes no sinks and no soft cap.
+    Unlike `scaled_dot_product_attention`, it takes no sinks, no soft cap and no selection.
     Biases with parameters are pytrees, whose gradients `jax.shard_map` sums over the devices.
     Derivatives are those of the reverse mode, and first ones only.
 

@@ -81,3 +81,10 @@ class Steps:
         words = {"first": told.first, "smooth": told.smooth}
         grown = log_temperature(positions, told.floor, told.scale, **words)
         return x * grown[..., None].astype(x.dtype)
+
+
+def normed(x, weight, eps):
+    """Divide by the root mean square, in float32 or more, and round once."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    square = jnp.mean(wide**2, axis=-1, keepdims=True)
+    return (weight * wide * jax.lax.rsqrt(square + eps)).astype(x.dtype)

@@ -20,8 +20,10 @@ from posattn.jax.attention.cache import beyond, rule_of
 from posattn.jax.attention.call import Positions, call_at, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
-from posattn.jax.attention.masks import all_of, for_heads
+from posattn.jax.attention.masks import all_of, for_heads, of_pairs
+from posattn.jax.models.head_norm import normed
 from posattn.jax.models.layer_plan import rotation, state_of
+from posattn.jax.models.lightning import LightningIndexer
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -55,6 +57,7 @@ class LatentAttention:
         rotate: None, or a function `(x, positions) -> x` of the entries that rotate, such as `Rotary()`.
         scale: the factor on the products of queries and keys, one over the root of `d_c + d_r` if None.
         eps: added to the mean square in the norms.
+        indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -82,6 +85,7 @@ class LatentAttention:
     rotate: contract.Rotation | None = None
     scale: float | None = field(default=None, metadata=STATIC)
     eps: float = field(default=1e-6, metadata=STATIC)
+    indexer: LightningIndexer | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "rotate", as_pytree(self.rotate))
@@ -101,6 +105,7 @@ class LatentAttention:
         rotate: contract.Rotation | None = None,
         scale: float | None = None,
         eps: float = 1e-6,
+        indexer: LightningIndexer | None = None,
         dtype: DTypeLike | None = None,
     ) -> "LatentAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -120,6 +125,7 @@ class LatentAttention:
             scale: the factor on the products of queries and keys, one over the root of
                 `content_dim + rotary_dim` if not given.
             eps: added to the mean square in the norms.
+            indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -144,6 +150,7 @@ class LatentAttention:
             rotate=rotate,
             scale=None if scale is None else contract.scale(scale),
             eps=contract.positive("eps", eps),
+            indexer=indexer,
         )
 
     @classmethod
@@ -159,7 +166,7 @@ class LatentAttention:
     ) -> "LatentAttention":
         """Make the latent attention of one layer of a model, from its configuration.
 
-        For DeepSeek V2 and V3 and Kimi K2.
+        For DeepSeek V2, V3 and V3.2, Kimi K2 and GLM-5.
 
         Args:
             config: what `posattn.configs.plan` reads, or a plan.
@@ -180,25 +187,27 @@ class LatentAttention:
         """
         plan, described = chosen(config, layer, length=length)
         as_latent(described)
+        rng = jax.random.key(0) if rng is None else rng
         made = cls.init(
-            jax.random.key(0) if rng is None else rng,
+            rng,
             described.dim,
             described.num_heads,
             **asdict(described.latent),
             rotate=rotation(described.rope),
             scale=described.scale,
+            indexer=LightningIndexer.of_layer(described, rng, dtype),
             dtype=dtype,
         )
         if weights is None:
             return made
         picked = latent_weights(state_of(weights), plan, described.index)
-        return replace(
-            made,
-            **{
-                name.replace(".", "_"): jnp.asarray(array).T.astype(made.query_weight.dtype)
-                for name, array in picked.items()
-            },
-        )
+        picked = {
+            name.replace(".", "_"): jnp.asarray(array).T.astype(made.query_weight.dtype)
+            for name, array in picked.items()
+        }
+        if made.indexer is not None:
+            picked["indexer"] = made.indexer.of_weights(picked)
+        return replace(made, **picked)
 
     def init_cache(
         self,
@@ -219,9 +228,10 @@ class LatentAttention:
         Returns:
             The empty cache.
         """
-        down = self.kv_down_weight
-        dtype = down.dtype if dtype is None else dtype
-        return LatentCache.init(batch_shape, max_len, down.shape[1], dtype=dtype)
+        dtype = self.kv_down_weight.dtype if dtype is None else dtype
+        width = self.kv_down_weight.shape[1]
+        width += 0 if self.indexer is None else self.indexer.key_weight.shape[1]
+        return LatentCache.init(batch_shape, max_len, width, dtype=dtype)
 
     def __call__(
         self,
@@ -257,13 +267,15 @@ class LatentAttention:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        content, rotated, latent, positions = self._projected(x, query_positions, widths)
+        parts = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions, narrow = parts
         if cache is not None:
             queries = jnp.asarray(positions.query)
             rule, lost = rule_of(cache, queries, follow), beyond(cache, queries)
             cache = cache.append(latent, positions.query)
             latent, causal = cache.latent, False
             positions = Positions(positions.query, cache.positions)
+        latent, chosen = jnp.split(latent, [widths.rank + widths.rotary], axis=-1)
         per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
         absorbed = cache is not None and (
             x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
@@ -276,14 +288,15 @@ class LatentAttention:
             key, value = self._keys_and_values(latent, widths)
         query = jnp.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        held = None if cache is None else rule(cache)
+        both = all_of([None if cache is None else rule(cache), mask])
         call = call_at(
             positions,
             query,
             key,
             value,
-            mask=all_of([held, mask]),
+            mask=both,
             causal=causal,
+            select=self._select(x, narrow, chosen, positions, both, causal),
             scale=self._scale(widths),
             finite=cache is not None and mask is None,  # what is kept was attended to
         )
@@ -316,12 +329,15 @@ class LatentAttention:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         widths = self._widths(x)
-        content, rotated, latent, positions = self._projected(x, query_positions, widths)
+        parts = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions, narrow = parts
+        latent, chosen = jnp.split(latent, [widths.rank + widths.rotary], axis=-1)
         query = jnp.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        scale = self._scale(widths)
-        call = call_at(positions, query, key, mask=mask, causal=causal, scale=scale)
+        options = {"mask": mask, "causal": causal, "scale": self._scale(widths)}
+        options["select"] = self._select(x, narrow, chosen, positions, mask, causal)
+        call = call_at(positions, query, key, **options)
         return definition.weights(call)
 
     def _widths(self, x):
@@ -332,18 +348,31 @@ class LatentAttention:
         return widths
 
     def _projected(self, x, query_positions, widths):
-        """Queries in two parts, latent vectors with the key that rotates, and where the tokens stand."""
+        """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
         narrow = x
         if self.query_down_weight is not None:
-            narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
+            narrow = normed(x @ self.query_down_weight, self.query_norm_weight, self.eps)
         query = split_heads(narrow @ self.query_weight, self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = jnp.split(query, [widths.content], axis=-1)
         latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-        latent = _norm(latent, self.kv_norm_weight, self.eps)
+        latent = normed(latent, self.kv_norm_weight, self.eps)
         key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = jnp.concatenate([latent, key], axis=-1)
-        return content, self._turn(rotation, positions.query), latent, positions
+        latent = [latent, key]
+        if self.indexer is not None:
+            latent.append(self.indexer.keys(x, positions.key))
+        latent = jnp.concatenate(latent, axis=-1)
+        return content, self._turn(rotation, positions.query), latent, positions, narrow
+
+    def _select(self, x, narrow, key, positions, mask, causal):
+        """The keys that each query reads, where an indexer selects them."""
+        if self.indexer is None:
+            return None
+        shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
+        seen = of_pairs(mask, positions, shape)
+        if seen is not None and seen.ndim > 2:
+            seen = jnp.any(seen, axis=-3)
+        return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""
@@ -368,10 +397,3 @@ class LatentAttention:
         """The factor on the products."""
         width = widths.content + widths.rotary
         return width**-0.5 if self.scale is None else self.scale
-
-
-def _norm(x, weight, eps):
-    """Divide by the root mean square, in float32 or more, and round once."""
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    square = jnp.mean(wide**2, axis=-1, keepdims=True)
-    return (weight * wide * jax.lax.rsqrt(square + eps)).astype(x.dtype)

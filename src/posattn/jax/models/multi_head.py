@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
 from posattn.jax.attention import attention, definition
@@ -247,6 +247,7 @@ class MultiHeadAttention:
         query_positions: QueryPositions = None,
         key_positions: KeyPositions = None,
         coordinates: Coordinates = None,
+        select: Integer[Array | np.ndarray, "..."] | None = None,
         cache: KVCache | None = None,
         rng: Array | None = None,
     ) -> Float[Array, "*batch n_q d"] | tuple[Float[Array, "*batch n_q d"], KVCache]:
@@ -270,6 +271,8 @@ class MultiHeadAttention:
                 queries stand in self-attention, and else from 0 on.
             coordinates: `(*batch, n_q, axes)` or `(n_q, axes)`: what `rotate` gets instead of positions.
                 Only where `key` is not given, and not with a cache whose keys are not rotated.
+            select: indices of the keys, or of the slots of the cache, that each query reads,
+                `(*batch, n_q, k)`, or with an axis of heads before `n_q`; -1 is no key.
             cache: the tokens before. Each query then attends to what it holds up to the query's own
                 position, the query's own token included; `key` and `value` are not given, and tokens
                 at a negative position are padding, which nobody attends to.
@@ -284,7 +287,7 @@ class MultiHeadAttention:
         if cache is not None:
             lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
             heads, cache = remember(self, heads, cache, query_positions is None)
-        mixed = attend(self, heads, rng)
+        mixed = attend(self, heads, rng, select)
         if cache is not None:
             mixed = jnp.where(lost[..., None, :, None], jnp.nan, mixed)
         mixed = gated(self, merge_heads(mixed), query)
@@ -347,9 +350,11 @@ def remember(layer, heads, cache, follow):
     return heads, cache
 
 
-def attend(layer, heads, rng):
+def attend(layer, heads, rng, select=None):
     """Mix the values of the heads, by the layer's own attention if it has one."""
     options = options_of(layer, heads)
+    if select is not None:
+        options["select"] = select
     if rng is not None:
         options |= {"dropout_rate": layer.dropout_rate, "rng": rng}
     if layer.attention is None:

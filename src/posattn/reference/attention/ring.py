@@ -98,7 +98,7 @@ def ring_attention(
 
     Here one program plays all workers, and the arrays are those of the whole sequence.
     The other columns run on each worker, which gives its own shard of every array.
-    Unlike `scaled_dot_product_attention`, it takes no sinks and no soft cap.
+    Unlike `scaled_dot_product_attention`, it takes no sinks, no soft cap and no selection.
 
     Args:
         query: $\mathbf{Q}$, `(*batch, n_q, d)`.

@@ -16,7 +16,8 @@ from posattn.reference.attention.attention import (
 from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
-from posattn.reference.attention.masks import all_of, for_heads
+from posattn.reference.attention.masks import all_of, for_heads, of_pairs
+from posattn.reference.models.lightning import LightningIndexer
 from posattn.reference.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -82,6 +83,7 @@ class LatentAttention:
         rotate: None, or a function `(x, positions) -> x` of the entries that rotate, such as `Rotary()`.
         scale: the factor on $\mathbf{Q}_h\mathbf{K}_h^\top$, $1/\sqrt{d_c + d_r}$ if not given.
         eps: $\varepsilon$ of the norms.
+        indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
 
     Examples:
         >>> from posattn.reference import Rotary
@@ -113,6 +115,7 @@ class LatentAttention:
     rotate: contract.Rotation | None = None
     scale: float | None = None
     eps: float = 1e-6
+    indexer: LightningIndexer | None = None
 
     @classmethod
     def init(
@@ -129,6 +132,7 @@ class LatentAttention:
         rotate: contract.Rotation | None = None,
         scale: float | None = None,
         eps: float = 1e-6,
+        indexer: LightningIndexer | None = None,
     ) -> "LatentAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -144,6 +148,7 @@ class LatentAttention:
             rotate: acts on the entries that rotate, `(x, positions) -> x`, such as `Rotary()`.
             scale: the factor on the products of queries and keys, $1/\sqrt{d_c + d_r}$ if not given.
             eps: added to the mean square in the norms.
+            indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
 
         Returns:
             The layer.
@@ -168,6 +173,7 @@ class LatentAttention:
             rotate=rotate,
             scale=None if scale is None else contract.scale(scale),
             eps=contract.positive("eps", eps),
+            indexer=indexer,
         )
 
     def init_cache(self, batch_shape: int | Sequence[int], max_len: int) -> LatentCache:
@@ -184,7 +190,9 @@ class LatentAttention:
             TypeError: if a number is not an integer.
             ValueError: if a number is too small.
         """
-        return LatentCache.init(batch_shape, max_len, self.kv_down_weight.shape[1])
+        width = self.kv_down_weight.shape[1]
+        width += 0 if self.indexer is None else self.indexer.key_weight.shape[1]
+        return LatentCache.init(batch_shape, max_len, width)
 
     def __call__(
         self,
@@ -225,11 +233,13 @@ class LatentAttention:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        content, rotated, latent, positions = self._projected(x, query_positions, widths)
+        parts = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions, narrow = parts
         if cache is not None:
             cache = cache.append(latent, positions.query)
             latent, causal = cache.latent, False
             positions = Positions(positions.query, cache.positions)
+        latent, chosen = np.split(latent, [widths.rank + widths.rotary], axis=-1)
         per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
         absorbed = cache is not None and (
             x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
@@ -245,12 +255,14 @@ class LatentAttention:
         masks = [mask]
         if cache is not None:
             masks.append(held(cache, positions.query)[..., None, :, :])
+        mask = all_of(masks, positions, (*query.shape[:-1], key.shape[-2]))
         heads = scaled_dot_product_attention(
             query,
             key,
             value,
-            mask=all_of(masks, positions, (*query.shape[:-1], key.shape[-2])),
+            mask=mask,
             causal=causal,
+            select=self._select(x, narrow, chosen, positions, mask, causal),
             query_positions=positions.query,
             key_positions=positions.key,
             scale=self._scale(widths),
@@ -283,7 +295,9 @@ class LatentAttention:
             ValueError: if shapes do not fit.
         """
         widths = self._widths(x)
-        content, rotated, latent, positions = self._projected(x, query_positions, widths)
+        parts = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions, narrow = parts
+        latent, chosen = np.split(latent, [widths.rank + widths.rotary], axis=-1)
         query = np.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
@@ -292,6 +306,7 @@ class LatentAttention:
             key,
             mask=mask,
             causal=causal,
+            select=self._select(x, narrow, chosen, positions, mask, causal),
             query_positions=positions.query,
             key_positions=positions.key,
             scale=self._scale(widths),
@@ -304,7 +319,7 @@ class LatentAttention:
         return widths
 
     def _projected(self, x, query_positions, widths):
-        """Queries in two parts, latent vectors with the key that rotates, and where the tokens stand."""
+        """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
         narrow = x
         if self.query_down_weight is not None:
             narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
@@ -314,8 +329,21 @@ class LatentAttention:
         latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = _norm(latent, self.kv_norm_weight, self.eps)
         key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = np.concatenate([latent, key], axis=-1)
-        return content, self._turn(rotation, positions.query), latent, positions
+        latent = [latent, key]
+        if self.indexer is not None:
+            latent.append(self.indexer.keys(x, positions.key))
+        latent = np.concatenate(latent, axis=-1)
+        return content, self._turn(rotation, positions.query), latent, positions, narrow
+
+    def _select(self, x, narrow, key, positions, mask, causal):
+        """The keys that each query reads, where an indexer selects them."""
+        if self.indexer is None:
+            return None
+        shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
+        seen = of_pairs(mask, positions, shape)
+        if seen is not None and seen.ndim > 2:
+            seen = np.any(seen, axis=-3)
+        return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Inexact, Num
+from jaxtyping import Bool, Inexact, Integer, Num
 
 from posattn import contract
 from posattn.reference.attention.attention import (
@@ -262,6 +262,7 @@ class MultiHeadAttention:
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
         key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
         coordinates: Num[np.ndarray, "*#batch n_q axes"] | None = None,
+        select: Integer[np.ndarray, "..."] | None = None,
         cache: KVCache | None = None,
         rng: np.random.Generator | None = None,
     ) -> (
@@ -291,6 +292,8 @@ class MultiHeadAttention:
                 positions, such as rows and columns of patches. Masks, biases and a cache still use
                 the positions. Only where `key` is not given, and not with a cache whose keys are not
                 rotated.
+            select: indices of the keys, or of the slots of the cache, that each query reads,
+                `(*batch, n_q, k)`, or with an axis of heads before `n_q`; -1 is no key.
             cache: the keys and values of the tokens before. Then each query attends to what the
                 cache holds up to its own position, its own token included, `key` and `value` are
                 not given, and tokens at a negative position are padding: nobody attends to them.
@@ -308,7 +311,7 @@ class MultiHeadAttention:
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
             heads, cache = remember(self, heads, cache)
-        mixed = attend(self, heads, rng)
+        mixed = attend(self, heads, rng, select)
         mixed = gated(self, merge_heads(mixed), query)
         out = affine(mixed, self.output_weight, self.output_bias)
         return out if cache is None else (out, cache)
@@ -367,9 +370,11 @@ def remember(layer, heads, cache):
     return heads, cache
 
 
-def attend(layer, heads, rng):
+def attend(layer, heads, rng, select=None):
     """Mix the values of the heads, by the layer's own attention if it has one."""
     options = options_of(layer, heads)
+    if select is not None:
+        options["select"] = select
     if rng is not None:
         options |= {"dropout_rate": layer.dropout_rate, "rng": rng}
     mix = layer.attention or scaled_dot_product_attention

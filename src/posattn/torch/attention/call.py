@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention.masks import causal_mask, of_pairs, readable, zero_unattended
+from posattn.torch.attention.masks import (
+    causal_mask,
+    of_pairs,
+    readable,
+    transformed,
+    zero_unattended,
+)
 from posattn.torch.attention.random import seed
 
 __all__ = []
@@ -109,7 +115,8 @@ def call_at(
     contract.sinks(sinks, query)
     if select is not None:
         contract.array("select", select)
-        contract.selected(select, query, key, known=readable(select))
+        known = readable(select) and not transformed()
+        contract.selected(select, query, key, known=known)
     return Call(
         query=query,
         key=key,

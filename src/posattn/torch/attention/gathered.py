@@ -65,7 +65,7 @@ def attend(call):
     seen = replace(
         call, query=call.query.detach(), key=call.key.detach(), value=None, sinks=None
     )
-    arrays = (x.contiguous() for x in (key, value))
+    arrays = (x if x.stride(-1) == 1 else x.contiguous() for x in (key, value))
     return _Gathered.apply(seen, select, query, *arrays, *sinks).reshape(
         *batch, query.shape[-2], -1
     )
@@ -203,7 +203,7 @@ def _mixed(query, key, value, some, sinks, scale):
     if some.hidden is not None:
         scores.masked_fill_(some.hidden.transpose(0, 1), -math.inf)
     weights = scores.softmax(-1)
-    if heads == 1 and value.dtype == wide:
+    if heads == 1 and value.dtype == wide and value.is_contiguous():
         given = {"per_sample_weights": weights[:, 0], "mode": "sum"}
         out = functional.embedding_bag(some.places, value, **given)[:, None]
     else:

@@ -79,7 +79,7 @@ def ring_attention(
     pass must run on all of them, too. Half precision is computed in float32.
     The first message of a call, 1 KiB from each worker to each, compares the shapes; then keys,
     values and positions travel around the ring, and in the backward pass once more with float32 gradients.
-    Unlike `scaled_dot_product_attention`, it takes no sinks and no soft cap.
+    Unlike `scaled_dot_product_attention`, it takes no sinks, no soft cap and no selection.
     A bias gets the gradient of the worker's own queries: that of the whole is the sum over workers.
     If a worker dies, the others raise, at the latest in their next call and after the timeout of
     their group.

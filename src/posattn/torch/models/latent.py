@@ -14,10 +14,12 @@ from posattn.torch.attention import definition
 from posattn.torch.attention.attention import attend
 from posattn.torch.attention.cache import rule_of
 from posattn.torch.attention.call import Positions, call_at, positions_of
+from posattn.torch.attention.gathered import as_mask
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
-from posattn.torch.attention.masks import all_of, for_heads
+from posattn.torch.attention.masks import all_of, for_heads, of_pairs
 from posattn.torch.models.layer_plan import rotation, state_of
+from posattn.torch.models.lightning import LightningIndexer
 from posattn.torch.models.projections import autocasts, floating_weight, made_by
 from posattn.torch.validated import validated
 
@@ -47,6 +49,7 @@ class LatentAttention(nn.Module):
         scale: the factor on the products of queries and keys, `1 / sqrt(content_dim + rotary_dim)` if not
             given.
         eps: added to the mean square in the norms.
+        indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -77,6 +80,7 @@ class LatentAttention(nn.Module):
         rotate: contract.Rotation | None = None,
         scale: float | None = None,
         eps: float = 1e-6,
+        indexer: LightningIndexer | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
@@ -98,6 +102,11 @@ class LatentAttention(nn.Module):
         self.dim, self.num_heads = self.output.out_features, sizes.num_heads
         self.kv_rank, self.content_dim, self.rotary_dim, self.value_dim = sizes.widths
         self.rotate = rotate
+        if not isinstance(indexer, LightningIndexer | None):
+            raise TypeError(
+                f"indexer must be a posattn.torch.LightningIndexer or None, got {indexer!r}"
+            )
+        self.indexer = indexer
         self.scale = None if scale is None else contract.scale(scale)
         self.reset_parameters(rng)
 
@@ -115,7 +124,7 @@ class LatentAttention(nn.Module):
     ) -> "LatentAttention":
         """Make the latent attention of one layer of a model, from its configuration.
 
-        For DeepSeek V2 and V3 and Kimi K2.
+        For DeepSeek V2, V3 and V3.2, Kimi K2 and GLM-5.
 
         Args:
             config: what `posattn.configs.plan` reads, or a plan.
@@ -137,15 +146,15 @@ class LatentAttention(nn.Module):
         """
         plan, described = chosen(config, layer, length=length)
         as_latent(described)
+        options = {"dtype": dtype, "device": device, "rng": rng}
         made = cls(
             described.dim,
             described.num_heads,
             **asdict(described.latent),
             rotate=rotation(described.rope),
             scale=described.scale,
-            dtype=dtype,
-            device=device,
-            rng=rng,
+            indexer=LightningIndexer.of_layer(described, **options),
+            **options,
         )
         if weights is not None:
             picked = latent_weights(state_of(weights), plan, described.index)
@@ -198,6 +207,7 @@ class LatentAttention(nn.Module):
         """
         dtype, device = made_by(self.kv_down, dtype, device)
         width = self.kv_rank + self.rotary_dim
+        width += 0 if self.indexer is None else self.indexer.key.out_features
         return LatentCache.init(batch_shape, max_len, width, dtype=dtype, device=device)
 
     def forward(
@@ -235,7 +245,7 @@ class LatentAttention(nn.Module):
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        content, rotated, latent, positions = self._projected(x, query_positions)
+        content, rotated, latent, positions, narrow = self._projected(x, query_positions)
         masks, finite = [mask], cache is not None and mask is None
         if cache is not None:
             rule = rule_of(cache, positions.query, follow)
@@ -243,6 +253,7 @@ class LatentAttention(nn.Module):
             latent, causal = cache.latent, False
             masks.append(rule(cache))
             positions = Positions(positions.query, cache.positions)
+        latent, chosen = self._keys_of_indexer(latent)
         absorbed = cache is not None and self._absorbs(x.shape[-2])
         if absorbed:
             content = content @ self._of_heads(self.key)
@@ -253,8 +264,13 @@ class LatentAttention(nn.Module):
         query = torch.cat([content, rotated], dim=-1)
         shape = *query.shape[:-1], key.shape[-2]
         mask = all_of([for_heads(mask, shape) for mask in masks], positions, shape)
+        select = self._select(x, narrow, chosen, positions, mask, causal)
         if absorbed:
             query, mask, positions = _as_one_head(query, mask, positions)
+            if select is not None:  # once for each head
+                select = (
+                    select[..., None, :, :].expand(*content.shape[:-1], -1).flatten(-3, -2)
+                )
         call = call_at(
             positions,
             query,
@@ -262,6 +278,7 @@ class LatentAttention(nn.Module):
             value,
             mask=mask,
             causal=causal,
+            select=select,
             scale=self._scale(),
             aligned=aligned,
             finite=finite,  # a cache hides nothing but zeros
@@ -295,16 +312,18 @@ class LatentAttention(nn.Module):
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         contract.sequence("x", x, self.dim)
-        content, rotated, latent, positions = self._projected(x, query_positions)
+        content, rotated, latent, positions, narrow = self._projected(x, query_positions)
+        latent, chosen = self._keys_of_indexer(latent)
         query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        scale = self._scale()
-        call = call_at(positions, query, key, mask=mask, causal=causal, scale=scale)
-        return definition.weights(call)
+        options = {"mask": mask, "causal": causal, "scale": self._scale()}
+        options["select"] = self._select(x, narrow, chosen, positions, mask, causal)
+        call = call_at(positions, query, key, **options)
+        return definition.weights(as_mask(call))
 
     def _projected(self, x, query_positions):
-        """Queries in two parts, latent vectors with the key that rotates, and where the tokens stand."""
+        """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
         weight = floating_weight(self.query)
         if not (autocasts(x.device.type) or weight is None):
             contract.floating("x", x, like=weight, owner="the weights")
@@ -316,8 +335,26 @@ class LatentAttention(nn.Module):
         content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
         latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
         key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = torch.cat([_normed(self.kv_norm, latent), key], dim=-1)
-        return content, self._turn(rotation, positions.query), latent, positions
+        latent = [_normed(self.kv_norm, latent), key]
+        if self.indexer is not None:
+            latent.append(self.indexer.keys(x, positions.key).to(key.dtype))
+        latent = torch.cat(latent, dim=-1)
+        return content, self._turn(rotation, positions.query), latent, positions, narrow
+
+    def _keys_of_indexer(self, latent):
+        """What is kept of each token without the indexer's key, and that key."""
+        own = self.kv_rank + self.rotary_dim
+        return latent[..., :own], latent[..., own:]
+
+    def _select(self, x, narrow, key, positions, mask, causal):
+        """The keys that each query reads, where an indexer selects them."""
+        if self.indexer is None:
+            return None
+        shape = *x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2]
+        seen = of_pairs(mask, positions, shape)
+        if seen is not None and seen.ndim > 2:
+            seen = seen.any(-3)
+        return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""

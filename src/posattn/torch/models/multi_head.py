@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor, nn
 
 from posattn import contract
@@ -222,6 +222,7 @@ class MultiHeadAttention(nn.Module):
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
         coordinates: Real[Tensor, "*#batch n_q axes"] | None = None,
+        select: Integer[Tensor, "..."] | None = None,
         cache: KVCache | None = None,
         rng: Rng | None = None,
     ) -> Float[Tensor, "*batch n_q d"] | tuple[Float[Tensor, "*batch n_q d"], KVCache]:
@@ -245,6 +246,8 @@ class MultiHeadAttention(nn.Module):
                 they nor `key` are given, otherwise 0 to `n_k - 1`.
             coordinates: `(*batch, n_q, axes)` or `(n_q, axes)`: what `rotate` gets instead of positions.
                 Only where `key` is not given, and not with a cache whose keys are not rotated.
+            select: indices of the keys, or of the slots of the cache, that each query reads,
+                `(*batch, n_q, k)`, or with an axis of heads before `n_q`; -1 is no key.
             cache: the keys and values of the tokens before; then each query attends to what stands up to
                 its own position, and a negative position marks padding.
             rng: where dropout draws from, a generator or a seed; None means no dropout.
@@ -258,7 +261,7 @@ class MultiHeadAttention(nn.Module):
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
             heads, cache = remember(self, heads, cache, query_positions is None)
-        mixed = attend(self, heads, rng)
+        mixed = attend(self, heads, rng, select)
         out = self.output(gated(self, merge_heads(mixed), query))
         return out if cache is None else (out, cache)
 
@@ -325,9 +328,11 @@ def remember(layer, heads, cache, follow):
     return heads, cache
 
 
-def attend(layer, heads, rng):
+def attend(layer, heads, rng, select=None):
     """Mix the values of the heads, by the layer's own attention if it has one."""
     options = options_of(layer, heads)
+    if select is not None:
+        options["select"] = select
     if rng is not None:
         options |= {"dropout_rate": layer.dropout_rate, "rng": rng}
     if layer.attention is None:

@@ -1,0 +1,36 @@
+"""What an indexer of a layer computes: read from a configuration."""
+
+from dataclasses import dataclass
+
+__all__ = ["Indexer"]
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """What selects the keys that a layer reads.
+
+    Args:
+        num_heads: of the indexer's queries; its keys have one.
+        head_dim: the width of a head.
+        layout: `"half"` or `"interleaved"`, how as many of its entries rotate as of the layer's keys; None if
+            none do.
+        last: whether the last entries rotate, not the first.
+        shared: whether the layer takes the choice of the last indexer before, and has none of its own.
+    """
+
+    num_heads: int
+    head_dim: int
+    layout: str | None = "half"
+    last: bool = False
+    shared: bool = False
+
+    def words(self, rope):
+        """Who chooses, and how it rotates if not as the layer does."""
+        if self.shared:
+            return "the last indexer before"
+        if rope is None or (self.layout, self.last) == (rope.layout, False):
+            return "an indexer"
+        if self.layout is None:
+            return "an indexer without position"
+        pairs = {"half": "halves", "interleaved": "neighbors"}[self.layout]
+        return f"an indexer that rotates {pairs}" + " of its last entries" * self.last

@@ -1,0 +1,107 @@
+"""A cache of a recurrent layer: its state, and the last inputs of its convolution."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils._pytree import GetAttrKey, register_pytree_node
+
+from posattn import contract
+from posattn.torch.validated import validated
+
+__all__ = ["StateCache"]
+
+FIELDS = "inputs", "state", "length"
+
+
+@validated
+@dataclass(frozen=True, eq=False)
+class StateCache:
+    """What a layer with the delta rule keeps of the tokens so far, of the same size after any number.
+
+    Twin of :class:`posattn.reference.StateCache`; a pytree whose leaves are the arrays.
+    Nothing is written in place: a call returns a new cache, and the old one is a snapshot.
+
+    Args:
+        inputs: the last inputs of the convolution, `(*batch, k - 1, c)`.
+        state: of each head, `(*batch, h, d_k, d_v)`, float32 or float64.
+        length: how many positions were read, padding included, `()`.
+
+    Examples:
+        >>> cache = StateCache.init((), num_heads=1, key_dim=2, value_dim=2, past=3, width=6)
+        >>> cache.rollback(0) is cache
+        True
+    """
+
+    inputs: Float[Tensor, "*batch past c"]
+    state: Float[Tensor, "*batch h d_k d_v"]
+    length: Tensor
+
+    @classmethod
+    def init(
+        cls,
+        batch_shape: int | Sequence[int],
+        num_heads: int,
+        key_dim: int,
+        value_dim: int,
+        past: int,
+        width: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> "StateCache":
+        """Make a cache of no tokens.
+
+        Twin of :meth:`posattn.reference.StateCache.init`.
+
+        Args:
+            batch_shape: the batch axes, `(8,)` or just 8.
+            num_heads: the number of heads of values.
+            key_dim: the width of a head of keys.
+            value_dim: the width of a head of values.
+            past: how many inputs of the convolution are kept, one less than its taps.
+            width: of the convolution.
+            dtype: of the inputs; PyTorch's default one if not given. The state has 32 bits at least.
+            device: where the cache lives.
+
+        Returns:
+            The empty cache.
+        """
+        shapes = contract.state_shapes(
+            batch_shape, num_heads, key_dim, value_dim, past, width
+        )
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        kinds = dtype, torch.promote_types(dtype, torch.float32)
+        arrays = (
+            torch.zeros(shape, dtype=kind, device=device)
+            for shape, kind in zip(shapes, kinds, strict=True)
+        )
+        return cls(*arrays, torch.tensor(0, device=device))
+
+    def rollback(self, length: int) -> "StateCache":
+        """Return to the first `length` positions, which is only possible if these are all.
+
+        Twin of :meth:`posattn.reference.StateCache.rollback`.
+
+        Args:
+            length: how many positions to keep.
+
+        Returns:
+            This cache, if it has read that many.
+        """
+        contract.rollback(length, int(self.length))
+        return self
+
+
+register_pytree_node(
+    StateCache,
+    lambda cache: ([getattr(cache, name) for name in FIELDS], None),
+    lambda leaves, _: StateCache(*leaves),
+    flatten_with_keys_fn=lambda cache: (
+        [(GetAttrKey(name), getattr(cache, name)) for name in FIELDS],
+        None,
+    ),
+    serialized_type_name="posattn.torch.StateCache",
+)

@@ -1,0 +1,90 @@
+"""The delta rules."""
+
+import numpy as np
+import pytest
+
+from tests.conftest import assert_close, draw, error
+from tests.library.recurrences import VALUES, WIDTH, N, arrays, call, written_out
+
+RULES = pytest.mark.parametrize("kind", ["gated", "kimi"])
+REACH = {"float64": 1e-12, "float32": 1e-6}
+
+
+def test_the_last_value_of_a_key_is_what_is_read(column):
+    key = np.array([[[1.0, 0], [0, 1], [1, 0]]])
+    value = np.array([[[2.0], [3], [5]]])
+    still, whole = np.zeros((1, 3)), np.ones((1, 3))
+    given = map(column.array, (key, key, value, still, whole))
+    output, state = column.gated_delta(*given, scale=1.0)
+    assert_close(column, output, value)
+    assert_close(column, state, np.array([[[5.0], [3]]]))
+
+
+@RULES
+@pytest.mark.parametrize(
+    ("strong", "weak"), [(-5, -1e-4), (-5, -5), (-80, -1e-6), (-1e4, -0.1), (0, 0)]
+)
+def test_chunks_are_exact_whatever_the_gates(precise_twin, kind, strong, weak):
+    """Sums of strong gates don't blur the weak ones after them."""
+    named = arrays(kind)
+    named["log_gates"] = (
+        np.where(draw(5, *named["log_gates"].shape) > 0, strong, weak) * 1.0
+    )
+    want, last = written_out(named)
+    output, state = call(precise_twin, kind, named)
+    assert error(precise_twin.numpy(output), want) <= REACH[precise_twin.dtype]
+    assert error(precise_twin.numpy(state), last) <= REACH[precise_twin.dtype]
+
+
+def test_the_first_half_of_a_chunk_may_shut_what_the_second_keeps(precise_twin):
+    named = arrays("kimi")
+    named["log_gates"][:, :, :32] = -40
+    named["log_gates"][:, :, 32:] = -1e-3
+    want, _ = written_out(named)
+    output, _ = call(precise_twin, "kimi", named)
+    assert error(precise_twin.numpy(output), want) <= REACH[precise_twin.dtype]
+
+
+@RULES
+def test_gradients_are_finite_where_gates_shut_or_stay_open(torch_column, kind):
+    named = arrays(kind)
+    shape = named["log_gates"].shape
+    named["log_gates"] = np.choose(
+        np.arange(np.prod(shape)).reshape(shape) % 3, [-1e4, -5, 0.0]
+    )
+
+    def output(*given):
+        return getattr(torch_column, f"{kind}_delta")(*given)[0]
+
+    _, gradients = torch_column.value_and_gradients(output, tuple(named.values()))
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_a_gate_of_0_empties_the_state(column):
+    named = arrays("kimi", 6)
+    named["log_gates"][:, :, 3] = -np.inf
+    want, _ = written_out({name: x[:, :, 3:] for name, x in named.items()})
+    output, _ = call(column, "kimi", named)
+    assert np.isfinite(column.numpy(output)).all()
+    assert_close(column, output[:, :, 3:], want)
+
+
+@RULES
+@pytest.mark.parametrize(("length", "most"), [(0.001, 1), (1, 2), (1.4, 1)])
+def test_keys_of_any_length_and_steps_up_to_twice_are_exact(
+    precise_twin, kind, length, most
+):
+    named = arrays(kind)
+    named["key"] = named["key"] * length
+    named["beta"] = named["beta"] * most
+    want, last = written_out(named)
+    output, state = call(precise_twin, kind, named)
+    assert error(precise_twin.numpy(output), want) <= REACH[precise_twin.dtype]
+    assert error(precise_twin.numpy(state), last) <= REACH[precise_twin.dtype]
+
+
+def test_keys_are_taken_as_they_are(column):
+    named = arrays("gated", 2)
+    named["key"] = named["key"] * 3
+    assert_close(column, call(column, "gated", named)[0], written_out(named)[0])
+    assert VALUES * WIDTH < N
