@@ -265,7 +265,12 @@ def test_every_definition_is_covered():
         *("ALiBi", "Rotary", "RotaryAxes"),  # their functions have vectors
         *("KVCache", "LatentCache"),  # a layer decodes with them
         *("group_mask", "group_tokens"),  # parts of `select_groups` and `group_keys`
-        *("log_temperature", "power_temperature"),  # factors on queries
+        "log_temperature",  # a factor on queries
+        *(
+            "DeltaAttention",
+            "LightningIndexer",
+            "StateCache",
+        ),  # of functions that have vectors
         "tiled_forgetting_bias",  # parts of `forgetting_bias`
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         *("first_token_score", "induction_score", "previous_token_score"),  # of weights

@@ -368,6 +368,14 @@ def test_architectures_draw_the_matrices():
     assert [abs(a.xy[0] - a.xyann[0]) for a in bent] == [pytest.approx(3)] * 2
 
 
+@pytest.mark.parametrize(
+    ("draw", "blocks", "arrows"),
+    [
+        (figures.self_attention_layer, "tokens queries keys values scores softmax weighted outputs", 9),
+        (figures.transformer_block, "tokens norm self-attention + norm feed-forward + next", 9),
+        (figures.positional_encoding_layer, "tokens positions (dropout) next", 6),
+    ],
+)  # fmt: skip
 def test_layers_join_their_blocks(draw, blocks, arrows):
     axes = draw().axes[0]
     text = words(axes)

@@ -78,9 +78,10 @@ def parameters(scheme):
     return [
         {
             "name": p.name,
-            "data": p.name not in EXACT and p.name not in scheme.kept,
+            "data": p.name not in EXACT,
             "keyword": p.kind is p.KEYWORD_ONLY,
             **({} if p.default is p.empty else {"default": p.default}),
+            **({"wide": True} if p.name in scheme.kept else {}),
         }
         for p in declared
         if p.name not in ("dropout_rate", "rng")

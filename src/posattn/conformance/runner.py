@@ -26,6 +26,7 @@ def prepare(function, vectors, case, settings, framework, dtype):
     if dtype not in case["tolerance"]:
         raise Skip(f"{dtype} cannot hold the numbers")
     data = {p["name"] for p in vectors["parameters"] if p["data"]}
+    wide = {p["name"] for p in vectors["parameters"] if p.get("wide")}
 
     def convert(name, value):
         if isinstance(value, list):  # of steps
@@ -35,7 +36,8 @@ def prepare(function, vectors, case, settings, framework, dtype):
         if not isinstance(value, np.ndarray):
             return value
         as_data = name in data and value.dtype.kind == "f"
-        return frameworks.make(framework, value, dtype if as_data else None)
+        own = "float32" if name in wide and dtype in ("float16", "bfloat16") else dtype
+        return frameworks.make(framework, value, own if as_data else None)
 
     names = [p["name"] for p in vectors["parameters"]]
     named = {name: convert(name, x) for name, x in zip(names, case["arguments"])}
@@ -61,6 +63,7 @@ def run(function, vectors, case, prepared):
     except BaseException as error:
         return Run(case, error)
     data = {p["name"] for p in vectors["parameters"] if p["data"]}
+    data -= {p["name"] for p in vectors["parameters"] if p.get("wide")}
     dtypes = {contract.dtype(x) for name, x in given.items() if name.split("/")[0] in data}
     returned = [contract.dtype(x) for x in as_list(made) if hasattr(x, "dtype")]
     complaints += unfit or wrong_dtypes(case, dtypes & set(frameworks.DTYPES), returned)

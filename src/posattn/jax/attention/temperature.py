@@ -35,8 +35,8 @@ def log_temperature(
         The factor, `(*batch, n)`, of JAX's default dtype.
 
     Examples:
-        >>> log_temperature(jnp.array([0, 8190, 8191]), 8192).round(2)
-        Array([1.  , 1.  , 1.07], dtype=float32)
+        >>> log_temperature(jnp.array([0, 8190, 8191]), 8192).round(1)
+        Array([1. , 1. , 1.1], dtype=float32)
     """
     contract.positions("positions", positions)
     first, length = (
