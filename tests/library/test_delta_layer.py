@@ -114,7 +114,6 @@ def test_a_text_cut_into_calls_has_the_outputs_of_one(column, kind):
     for start, stop in ((0, 2), (2, 68), (68, 69), (69, N)):
         output, cache = layer(column.array(X[:, start:stop]), cache=cache)
         assert_close(column, output, whole[:, start:stop])
-    assert int(cache.length) == N
 
 
 @pytest.mark.parametrize("length", [1, 1e-3])

@@ -111,9 +111,9 @@ from posattn.contract.recurrence import (
     delta_weights,
     passed,
     recurrence,
-    rollback,
     state,
     state_shapes,
+    state_trim,
     turned,
 )
 from posattn.contract.schemes import (

@@ -117,13 +117,13 @@ def state_shapes(batch_shape, num_heads, key_dim, value_dim, past, width):
     return (*batch, past, width), (*batch, heads, keys, values)
 
 
-def rollback(length, read):
-    """Reject a return of a state to fewer tokens than it has read, or to more."""
-    length = integer("length", length)
-    if length != read:
+def state_trim(n):
+    """Reject to forget tokens of a state, in which all are mixed."""
+    n = integer("n", n)
+    if n:
         raise ValueError(
-            f"length must be {read}, how many positions the state has read, got {length}: a state can't be "
-            "rolled back; keep the StateCache of that length and continue from it"
+            f"n must be 0, got {n}: a state can't forget its newest tokens; go on from the StateCache that "
+            "was there before them"
         )
 
 

@@ -26,17 +26,15 @@ class StateCache:
     Args:
         inputs: the last inputs of the convolution, `(*batch, k - 1, c)`.
         state: of each head, `(*batch, h, d_k, d_v)`, float32 or float64.
-        length: how many positions were read, padding included, `()`.
 
     Examples:
         >>> cache = StateCache.init((), num_heads=1, key_dim=2, value_dim=2, past=3, width=6)
-        >>> cache.rollback(0) is cache
+        >>> cache.trim(0) is cache
         True
     """
 
     inputs: Float[Array, "*batch past c"]
     state: Float[Array, "*batch h d_k d_v"]
-    length: Array
 
     @classmethod
     def init(
@@ -71,18 +69,18 @@ class StateCache:
         )
         dtype = jnp.result_type(float if dtype is None else dtype)
         wide = jnp.promote_types(dtype, jnp.float32)
-        return cls(jnp.zeros(inputs, dtype), jnp.zeros(state, wide), jnp.array(0))
+        return cls(jnp.zeros(inputs, dtype), jnp.zeros(state, wide))
 
-    def rollback(self, length: int) -> "StateCache":
-        """Return to the first `length` positions, which is only possible if these are all.
+    def trim(self, n: int) -> "StateCache":
+        """Forget the newest `n` tokens, which a state can only do for none.
 
-        Twin of :meth:`posattn.reference.StateCache.rollback`; for outside of a compiled function.
+        Twin of :meth:`posattn.reference.StateCache.trim`.
 
         Args:
-            length: how many positions to keep.
+            n: how many tokens.
 
         Returns:
-            This cache, if it has read that many.
+            This cache, if `n` is 0.
         """
-        contract.rollback(length, int(self.length))
+        contract.state_trim(n)
         return self

@@ -273,7 +273,7 @@ class DeltaAttention:
         out = merge_heads(heads * gate).astype(x.dtype) @ self.output_weight
         if cache is None:
             return out
-        return out, StateCache(inputs, state, cache.length + x.shape[-2])
+        return out, StateCache(inputs, state)
 
     def _gates(self, x, sizes, wide):
         """The log gates and betas, `(*batch, h, n)`, or `(*batch, h, n, d_k)` for each channel."""

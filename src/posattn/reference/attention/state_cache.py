@@ -28,17 +28,15 @@ class StateCache:
     Args:
         inputs: the last inputs of the convolution, `(*batch, k - 1, c)`.
         state: $\mathbf{S}$ of each head, `(*batch, h, d_k, d_v)`.
-        length: how many positions were read, padding included.
 
     Examples:
         >>> cache = StateCache.init((), num_heads=1, key_dim=2, value_dim=2, past=3, width=6)
-        >>> cache.rollback(0) is cache
+        >>> cache.trim(0) is cache
         True
     """
 
     inputs: Inexact[np.ndarray, "*batch past c"]
     state: Inexact[np.ndarray, "*batch h d_k d_v"]
-    length: int = 0
 
     @classmethod
     def init(
@@ -72,18 +70,18 @@ class StateCache:
         )
         return cls(np.zeros(inputs), np.zeros(state))
 
-    def rollback(self, length: int) -> "StateCache":
-        """Return to the first `length` positions, which is only possible if these are all.
+    def trim(self, n: int) -> "StateCache":
+        """Forget the newest `n` tokens, which a state can only do for none.
 
         Args:
-            length: how many positions to keep.
+            n: how many tokens.
 
         Returns:
-            This cache, if it has read that many.
+            This cache, if `n` is 0.
 
         Raises:
-            TypeError: if `length` is not an integer.
-            ValueError: if it is another number than the cache has read.
+            TypeError: if `n` is not an integer.
+            ValueError: if it is not 0: the caches from before are the way back.
         """
-        contract.rollback(length, self.length)
+        contract.state_trim(n)
         return self

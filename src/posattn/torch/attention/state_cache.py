@@ -13,7 +13,7 @@ from posattn.torch.validated import validated
 
 __all__ = ["StateCache"]
 
-FIELDS = "inputs", "state", "length"
+FIELDS = "inputs", "state"
 
 
 @validated
@@ -27,17 +27,15 @@ class StateCache:
     Args:
         inputs: the last inputs of the convolution, `(*batch, k - 1, c)`.
         state: of each head, `(*batch, h, d_k, d_v)`, float32 or float64.
-        length: how many positions were read, padding included, `()`.
 
     Examples:
         >>> cache = StateCache.init((), num_heads=1, key_dim=2, value_dim=2, past=3, width=6)
-        >>> cache.rollback(0) is cache
+        >>> cache.trim(0) is cache
         True
     """
 
     inputs: Float[Tensor, "*batch past c"]
     state: Float[Tensor, "*batch h d_k d_v"]
-    length: Tensor
 
     @classmethod
     def init(
@@ -78,20 +76,20 @@ class StateCache:
             torch.zeros(shape, dtype=kind, device=device)
             for shape, kind in zip(shapes, kinds, strict=True)
         )
-        return cls(*arrays, torch.tensor(0, device=device))
+        return cls(*arrays)
 
-    def rollback(self, length: int) -> "StateCache":
-        """Return to the first `length` positions, which is only possible if these are all.
+    def trim(self, n: int) -> "StateCache":
+        """Forget the newest `n` tokens, which a state can only do for none.
 
-        Twin of :meth:`posattn.reference.StateCache.rollback`.
+        Twin of :meth:`posattn.reference.StateCache.trim`.
 
         Args:
-            length: how many positions to keep.
+            n: how many tokens.
 
         Returns:
-            This cache, if it has read that many.
+            This cache, if `n` is 0.
         """
-        contract.rollback(length, int(self.length))
+        contract.state_trim(n)
         return self
 
 

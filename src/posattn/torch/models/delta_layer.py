@@ -238,7 +238,7 @@ class DeltaAttention(nn.Module):
         out = self.output(merge_heads(heads * gate).to(mixed.dtype))
         if cache is None:
             return out
-        return out, StateCache(inputs, state, cache.length + x.shape[-2])
+        return out, StateCache(inputs, state)
 
     def _gates(self, x, wide):
         """The log gates and betas, `(*batch, h, n)`, or `(*batch, h, n, d_k)` for each channel."""
