@@ -142,9 +142,10 @@ def _by_head(query, key, gates):
     """
     past = jnp.tri(CHUNK, dtype=gates.dtype)
     # each entry is summed on its own, over terms of one sign
-    add = partial(jnp.matmul, precision="highest")
-    decay = past * jnp.exp(past * add(past, jnp.tri(CHUNK, k=-1) * gates))
-    since, until = add(past, gates), add(1 - past, gates)
+    between = jnp.cumsum(jnp.tri(CHUNK, k=-1, dtype=gates.dtype) * gates, axis=-2)
+    decay = past * jnp.exp(past * between)
+    since = jnp.cumsum(gates, axis=-2)
+    until = jnp.sum((1 - past) * gates.mT, axis=-1, keepdims=True)
     reads, shared = query @ key.mT * decay, key @ key.mT * decay
     return reads, jnp.tril(shared, -1), jnp.exp(since), jnp.exp(until)
 
