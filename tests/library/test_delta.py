@@ -1,8 +1,10 @@
 """The delta rules."""
 
+import jax
 import numpy as np
 import pytest
 
+from posattn.jax import gated_delta
 from tests.conftest import assert_close, draw, error
 from tests.library.recurrences import VALUES, WIDTH, N, arrays, call, written_out
 
@@ -88,3 +90,12 @@ def test_keys_are_taken_as_they_are(column):
     named["key"] = named["key"] * 3
     assert_close(column, call(column, "gated", named)[0], written_out(named)[0])
     assert VALUES * WIDTH < N
+
+
+def test_jax_solves_no_system_that_may_never_return():
+    tokens = [jax.numpy.ones((1, 70, 4))] * 3 + [jax.numpy.zeros((1, 70))] * 2
+    made = str(
+        jax.make_jaxpr(jax.grad(lambda q: gated_delta(q, *tokens[1:])[0].sum()))(tokens[0])
+    )
+    assert "triangular_solve" not in made
+    assert "dot_general" in made

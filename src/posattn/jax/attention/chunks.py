@@ -125,13 +125,26 @@ def _chunk(tokens, state):
         since = jnp.where(number == 0, since, 0)
         until = jnp.where(number == number[..., -1:, :], until, 0)
     if beta is not None:
-        value = beta * (value - (key * since) @ state)
-        system = jnp.broadcast_to(beta * shared, (*value.shape[:-1], CHUNK))
-        value = lax.linalg.triangular_solve(
-            system, value, left_side=True, lower=True, unit_diagonal=True
-        )
+        value = _inverse(beta * shared) @ (beta * (value - (key * since) @ state))
     output = (query * since) @ state + reads @ value
     return since[..., -1, :, None] * state + (key * until).mT @ value, output
+
+
+def _inverse(lower):
+    """The inverse of the identity plus a strictly lower matrix, from those of its blocks of 1, 2, ..., 64.
+
+    XLA's `triangular_solve` may never return on a CPU of two cores, inside of a gradient.
+    """
+    inverse, size = jnp.ones((*lower.shape[:-1], 1, 1), lower.dtype), 1
+    while size < CHUNK:
+        first, second = _halves(inverse)
+        pairs = lower.reshape(
+            *lower.shape[:-2], -1, 2 * size, CHUNK // (2 * size), 2 * size
+        )
+        corner = jnp.moveaxis(jnp.diagonal(pairs, axis1=-4, axis2=-2), -1, -3)
+        inverse = _joined(first, second, -second @ corner[..., size:, :size] @ first)
+        size *= 2
+    return inverse[..., 0, :, :]
 
 
 def _by_head(query, key, gates):
