@@ -546,7 +546,7 @@ CALLS = {
     "ShawRelative.scores": TILE,
     "ShawRelative.values": {"weights": floats(2, 3, 3, 5), **WHERE},
     "StateCache": {"batch_shape": (2,), **STATE},
-    "StateCache.rollback": {"length": 0},
+    "StateCache.trim": {"n": 0},
     "StickBreaking": {},
     "StickBreaking.scores": TILE,
     "SwinBias": {"num_heads": 3, "height": 2, "width": 3},
@@ -702,7 +702,7 @@ WRONG = {
     "weight_to_interleaved": {"rotary_dim": [3, 4]},
     "LatentAttention": {"rotary_dim": [3]},
     "StateCache": {"past": [-1]},
-    "StateCache.rollback": {"length": [1]},
+    "StateCache.trim": {"n": [1]},
     "SwinBias.__call__": {
         "query_positions": [np.array([6])],
         "key_positions": [np.array([-1])],

@@ -32,7 +32,6 @@ from posattn.jax.attention.selection import (
     select_groups,
     select_keys,
 )
-from posattn.jax.attention.selective import selective_rotation
 from posattn.jax.attention.state_cache import StateCache
 from posattn.jax.attention.temperature import log_temperature
 from posattn.jax.models.decoder import Decoder
@@ -83,6 +82,7 @@ from posattn.jax.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.jax.position.selective import selective_rotation
 from posattn.jax.position.sinusoidal import (
     PositionalEncoding,
     frequencies,

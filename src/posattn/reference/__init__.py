@@ -49,7 +49,6 @@ from posattn.reference.attention.selection import (
     select_groups,
     select_keys,
 )
-from posattn.reference.attention.selective import selective_rotation
 from posattn.reference.attention.state_cache import StateCache
 from posattn.reference.attention.temperature import log_temperature
 from posattn.reference.models.decoder import Decoder
@@ -100,6 +99,7 @@ from posattn.reference.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.reference.position.selective import selective_rotation
 from posattn.reference.position.sinusoidal import (
     PositionalEncoding,
     frequencies,

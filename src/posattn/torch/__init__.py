@@ -32,7 +32,6 @@ from posattn.torch.attention.selection import (
     select_groups,
     select_keys,
 )
-from posattn.torch.attention.selective import selective_rotation
 from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.attention.temperature import log_temperature
 from posattn.torch.models.decoder import Decoder
@@ -83,6 +82,7 @@ from posattn.torch.position.scaling import (
     position_interpolation,
     yarn,
 )
+from posattn.torch.position.selective import selective_rotation
 from posattn.torch.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
