@@ -4,13 +4,8 @@ import numpy as np
 
 from tests.conftest import draw
 
-KEYS, VALUES, N, WIDTH, OUT = (
-    2,
-    4,
-    70,
-    4,
-    3,
-)  # two chunks, and two heads of values for one of keys
+# two heads of values for one of keys, and two chunks
+KEYS, VALUES, N, WIDTH, OUT = 2, 4, 70, 4, 3
 NAMES = {"linear": "linear_attention", "gated": "gated_delta", "kimi": "kimi_delta"}
 MASK = np.ones((2, N), bool)
 MASK[0, :3] = MASK[0, 30:33] = MASK[1, 62:66] = MASK[1, -2:] = (

@@ -479,7 +479,7 @@ WHERE = {"query_positions": ints(3), "key_positions": ints(5)}
 TILE = {"query": floats(2, 3, 3, 4), "key": floats(2, 3, 5, 4), **WHERE}
 PAIR = {"query": Q, "key": K}
 LONGER = {"dim": 8, "factor": 2.0, "trained_length": 9}
-HEADS = {name: floats(2, 2, 3, 4) for name in ("query", "key", "value")}
+TRIPLE = {name: floats(2, 2, 3, 4) for name in ("query", "key", "value")}
 STATE = {"num_heads": 2, "key_dim": 4, "value_dim": 4, "past": 3, "width": 24}
 LATENT = {"dim": 8, "num_heads": 2, "kv_rank": 3, "content_dim": 2, "rotary_dim": 2}
 # what each public name needs, by parameter; the others have defaults
@@ -577,13 +577,13 @@ CALLS = {
     "group_keys": {"key": floats(2, 5, 4), "size": 2},
     "group_mask": {"n_q": 3, "n_k": 5, "size": 2},
     "group_tokens": {"n_k": 5, "size": 2},
-    "gated_delta": {**HEADS, "log_gates": floats(2, 2, 3), "beta": floats(2, 2, 3)},
+    "gated_delta": {**TRIPLE, "log_gates": floats(2, 2, 3), "beta": floats(2, 2, 3)},
     "grid_coordinates": {"height": 2, "width": 3},
     "indexer_scores": {"query": TILE["query"], "key": floats(2, 5, 4)},
     "induction_score": {"weights": floats(1, 3, 3), "period": 1},
-    "kimi_delta": {**HEADS, "log_gates": floats(2, 2, 3, 4), "beta": floats(2, 2, 3)},
+    "kimi_delta": {**TRIPLE, "log_gates": floats(2, 2, 3, 4), "beta": floats(2, 2, 3)},
     "length_mask": {"lengths": ints(2), "n_k": 3},
-    "linear_attention": HEADS,
+    "linear_attention": TRIPLE,
     "llama3": {"dim": 8},
     "log_temperature": {"positions": ints(3), "trained_length": 8.0},
     "longrope": {**LONGER, "dim": 2, "length": 10, "short_factors": [1.0], "long_factors": [2.0]},
@@ -605,7 +605,7 @@ CALLS = {
     "select_blocks": {"scores": Q, "count": 1, "size": 2},
     "select_groups": {"scores": floats(2, 3, 2), "count": 1, "size": 2, "n_k": 5},
     "select_keys": {"scores": Q, "count": 1},
-    "selective_rotation": {"x": HEADS["query"], "steps": floats(2, 2, 3, 2)},
+    "selective_rotation": {"x": TRIPLE["query"], "steps": floats(2, 2, 3, 2)},
     "shift_matrix": {"offset": 1, "dim": 4},
     "short_convolution": {"x": X, "weight": floats(4, 2)},
     "sinusoidal_encoding": {"length_or_positions": 3, "dim": 4},

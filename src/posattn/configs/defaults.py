@@ -9,7 +9,7 @@ __all__ = ["VOCABULARY", "defaults_of", "origin_of"]
 
 READ = data("defaults.json")
 VOCABULARY = {key for known in READ["families"].values() for key in known["values"]}
-SAME = {  # families that are read by the class of another
+CLASS_OF = {  # families that are read by the class of another
     "deepseek_ref": "deepseek_v4",
     "exaone4_5_text": "exaone4",
     "kimi_k2": "deepseek_v3",
@@ -23,7 +23,9 @@ SAME = {  # families that are read by the class of another
 
 def defaults_of(family):
     """The name of the family's class, and its defaults by their keys; None and nothing if it has none."""
-    found = READ["families"].get(SAME.get(family, family), {"class": None, "values": {}})
+    found = READ["families"].get(
+        CLASS_OF.get(family, family), {"class": None, "values": {}}
+    )
     return found["class"], found["values"]
 
 

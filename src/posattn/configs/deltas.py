@@ -1,5 +1,6 @@
 """Layers with the delta rule in a configuration: which arrays of a whole model are their weights."""
 
+from posattn import contract
 from posattn.configs.reading import chosen
 from posattn.configs.weights import LLAMA, refuse_left_over
 
@@ -29,11 +30,7 @@ MATRICES = {
     "kimi_linear": KIMI,
 }
 MODULES = {"kimi_linear": "layers.{}.self_attn."}
-CONVOLVED = (
-    "q_conv1d.weight",
-    "k_conv1d.weight",
-    "v_conv1d.weight",
-)  # of older checkpoints
+CONVOLVED = tuple(f"{part}_conv1d.weight" for part in "qkv")  # of older checkpoints
 
 
 def chosen_delta(config, layer):
@@ -107,20 +104,9 @@ def delta_weights(state, plan, index):
 
 def _shapes(dim, delta):
     """The rows and columns of each matrix, by its role."""
-    keys, values = delta.num_key_heads * delta.key_dim, delta.num_heads * delta.value_dim
-    gates = delta.num_heads * (delta.key_dim if delta.per_channel else 1)
-    inner = dim if delta.rank is None else delta.rank
-    return {
-        "query": (keys, dim),
-        "key": (keys, dim),
-        "value": (values, dim),
-        "decay_down": (inner, dim),
-        "decay": (gates, inner),
-        "beta": (delta.num_heads, dim),
-        "gate_down": (inner, dim),
-        "gate": (values, inner),
-        "output": (dim, values),
-    }
+    heads = delta.num_heads, delta.num_key_heads, delta.key_dim, delta.value_dim
+    sizes = contract.delta_sizes(dim, *heads, delta.taps, delta.per_channel, delta.rank)
+    return {role: (outputs, inputs) for role, (inputs, outputs) in sizes.matrices.items()}
 
 
 def _cut(rows, roles, sizes):

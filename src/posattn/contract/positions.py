@@ -154,7 +154,7 @@ def cache_trim(n, positions):
 
 
 def cache_trimmed(wrapped, kept, n, window):
-    """Reject to forget tokens that are not there, or some whose predecessors a ring no longer has."""
+    """Reject forgetting tokens that are not there, or some whose predecessors a ring no longer has."""
     if n < 0 or n > kept:
         raise ValueError(
             f"n must lie between 0 and the {kept} tokens that are kept, got {n}"

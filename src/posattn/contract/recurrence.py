@@ -118,7 +118,7 @@ def state_shapes(batch_shape, num_heads, key_dim, value_dim, past, width):
 
 
 def state_trim(n):
-    """Reject to forget tokens of a state, in which all are mixed."""
+    """Reject forgetting tokens of a state, in which all are mixed."""
     n = integer("n", n)
     if n:
         raise ValueError(

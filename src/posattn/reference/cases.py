@@ -58,6 +58,16 @@ def flat(make, *arguments, method="__call__"):
     return function
 
 
+def first_of(function):
+    """What a function computes for its tokens, without the state that it passes on."""
+
+    def output(*arguments, **keywords):
+        return function(*arguments, **keywords)[0]
+
+    output.__name__, output.__signature__ = function.__name__, inspect.signature(function)
+    return output
+
+
 def of_positions(make, cases, source, **options):
     """The cases of a bias that is a function of positions."""
     function = flat(make, "query_positions", "key_positions")

@@ -16,11 +16,9 @@ from tests.nightly.studies.settings import Settings
 
 NAMES, WIDTH, VALUE_WIDTH = 32, 32, 16
 SETTINGS = Settings(steps=2000)
-MOST, ASKED_ABOUT, TEXTS = (
-    16,
-    (1, 2, 4, 8, 12, 16),
-    256,
-)  # in training; in a test; and how many of these
+MOST = 16  # names in training
+ASKED_ABOUT = 1, 2, 4, 8, 12, 16  # names in a test
+TEXTS = 256  # tests of each
 STATES = {f"{rows} rows": (rows,) * 4 for rows in (2, 4, 8, 16)}
 MODELS = STATES | {"4 rows, one full": (4, 4, 4, 0), "mask alone": (0,) * 4}
 SEEDS = 0, 1

@@ -1,22 +1,10 @@
 """Cases of recurrent layers: states that fade and are overwritten, and the convolution before them."""
 
-import inspect
-
 import numpy as np
 
 from posattn import reference
 from posattn.conformance.steps import played
-from posattn.reference.cases import Cases, draw
-
-
-def first_of(function):
-    """What a function computes for its tokens, without the state that it passes on."""
-
-    def output(*arguments, **keywords):
-        return function(*arguments, **keywords)[0]
-
-    output.__name__, output.__signature__ = function.__name__, inspect.signature(function)
-    return output
+from posattn.reference.cases import Cases, draw, first_of
 
 
 def drawn(n, *, heads=2, batch=1, channels=False, per_key=1, seed=50):
@@ -95,19 +83,6 @@ def short_convolutions():
     yield "the last inputs from before", (x[:, :3], weight), {"state": draw(73, 2, 3, 3)}
     before = {"state": draw(74, 2, 3, 3)}
     yield from passed(lambda n, **sizes: (x, weight), **before)
-
-
-def selective_rotations():
-    """A rotation by angles that the tokens choose: the sum of their steps so far."""
-    x, steps = draw(80, 1, 2, 5, 4), draw(81, 1, 2, 5, 2) / 4
-    yield "steps that tokens choose", (x, steps), {"layout": "interleaved"}
-    yield "the other layout", (x, steps), {"layout": "half"}
-    yield "one step for all heads", (x, steps[:, :1]), {"layout": "interleaved"}
-    rope = np.zeros((1, 1, 5, 2)) + np.array([1.0, 0.125])
-    yield "the same step for all tokens", (x, rope), {"layout": "interleaved"}
-    before = {"state": draw(82, 1, 2, 2)}
-    yield "an angle from before", (x, steps), {**before, "layout": "interleaved"}
-    yield "an angle from before, the other layout", (x, steps), {**before, "layout": "half"}
 
 
 def bounded_gates(x, log_rates, *, lower_bound=None):
@@ -221,13 +196,6 @@ CASES = {
         short_convolutions,
         "yang2025gated, section 3.4",
         name="short_convolution(...)[0]",
-    ),
-    "selective_rotation": Cases(
-        first_of(reference.selective_rotation),
-        selective_rotations,
-        "movahedi2026selective",
-        name="selective_rotation(...)[0]",
-        kept=("state",),
     ),
     "kimi_gates": Cases(
         bounded_gates, kimi_gates, "kimi2025linear", name="kimi_gates, by its formula"

@@ -3,10 +3,11 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases.states import State, bounded_gates, first_of
+from posattn.conformance.cases.states import State, bounded_gates
 from posattn.conformance.faults.registry import fault, half_precision, line, misuse
 from posattn.conformance.steps import played
 from posattn.reference.attention.documents import document_starts
+from posattn.reference.cases import first_of
 
 RULES = ("gated_delta", "kimi_delta")
 ALL = ("linear_attention", *RULES)

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Inexact
 
 from posattn import contract
+from posattn.reference.cases import Cases, draw, first_of
 from posattn.reference.position.rotary import rotate_by
 from posattn.reference.validated import validated
 
@@ -70,6 +71,26 @@ def selective_rotation(
     return rotate_by(x, np.cos(angles), np.sin(angles), layout), last - turns
 
 
-# a Scheme rotates by positions only, and the vectors of a state belong to no scheme
-CARDS = {}
-CASES = {}
+def selective_rotation_cases():
+    """A rotation by angles that the tokens choose: the sum of their steps so far."""
+    x, steps = draw(80, 1, 2, 5, 4), draw(81, 1, 2, 5, 2) / 4
+    yield "steps that tokens choose", (x, steps), {"layout": "interleaved"}
+    yield "the other layout", (x, steps), {"layout": "half"}
+    yield "one step for all heads", (x, steps[:, :1]), {"layout": "interleaved"}
+    rope = np.zeros((1, 1, 5, 2)) + np.array([1.0, 0.125])
+    yield "the same step for all tokens", (x, rope), {"layout": "interleaved"}
+    before = {"state": draw(82, 1, 2, 2)}
+    yield "an angle from before", (x, steps), {**before, "layout": "interleaved"}
+    yield "an angle from before, the other layout", (x, steps), {**before, "layout": "half"}
+
+
+CARDS = {}  # a Scheme rotates by positions only
+CASES = {
+    "selective_rotation": Cases(
+        first_of(selective_rotation),
+        selective_rotation_cases,
+        "movahedi2026selective",
+        name="selective_rotation(...)[0]",
+        kept=("state",),
+    )
+}
