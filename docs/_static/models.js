@@ -5,7 +5,7 @@ for (const list of document.querySelectorAll(".filters")) {
   const all = told();
   all.role = "status";
   list.after(all);
-  const years = [...document.querySelectorAll(".cell.tag_models:has(li)")].map((cell) => {
+  const years = [...document.querySelectorAll(".models:has(li)")].map((cell) => {
     const said = told();
     cell.before(said);
     return { said, cards: [...cell.querySelectorAll("li")] };

@@ -147,14 +147,14 @@ window.audit = (() => {
   // Two ticks at a time: each count says what is left, and no part of the page is empty without a word.
   const filters = async () => {
     const boxes = all(".filters input"), faults = [];
-    const left = (box) => all(`.tag_models li:has(.${box.id})`).filter((e) => e.checkVisibility()).length;
+    const left = (box) => all(`.models li:has(.${box.id})`).filter((e) => e.checkVisibility()).length;
     const count = (box) => Number(box.closest("li").textContent.match(/\d+\s*$/));
     for (const pair of boxes.flatMap((a, n) => boxes.slice(n + 1).map((b) => [a, b]))) {
       for (const box of pair) box.click();
       const names = pair.map(({ labels }) => `“${labels[0].textContent}”`).join(" and ");
       const wrong = boxes.filter((box) => count(box) !== left(box));
       if (wrong.length) faults.push(`${names}: ${name(wrong[0].labels[0])} counts ${count(wrong[0])}, not ${left(wrong[0])}`);
-      const empty = all(".tag_models").filter((e) => !e.innerText.trim() && seen(e.previousElementSibling) && e.previousElementSibling.matches("h2"));
+      const empty = all(".models").filter((e) => !e.innerText.trim() && seen(e.previousElementSibling) && e.previousElementSibling.matches("h2"));
       if (empty.length) faults.push(`${names} leave nothing below ${name(empty[0].previousElementSibling)}`);
       for (const box of pair) if (box.checked) box.click();
     }

@@ -1,5 +1,6 @@
 """What released models use."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from posattn import reference
 from posattn.reference import frequencies
-from tests.records import PLANS, RECORDS, ROTARY, ropes
+from tests.records import FILES, PLANS, RECORDS, ROTARY, ropes
 
 
 def test_sentences_count_released_files_only(page):
@@ -31,7 +32,21 @@ def test_a_strip_has_a_letter_for_each_layer(page):
 
 def test_each_tick_has_a_rule(page):
     css = Path("docs/_static/book.css").read_text("utf-8")
-    assert css.count(":checked) .tag_models li") == len(page.torch.does)
+    assert css.count(":checked) .models li") == len(page.torch.does)
+
+
+def test_each_model_has_a_page():
+    for name, record in FILES.items():
+        text, family = (
+            Path("docs/models", f"{name}.md").read_text("utf-8"),
+            record["_family"],
+        )
+        plan, bases = PLANS[family], {rope.base for rope in ropes(family)}
+        letters = "".join(re.findall(r"\[(.+?)\]\{\.layer ", text))
+        assert len(letters) == len(plan.layers)
+        assert all(key in text for key, _ in plan.defaults)
+        assert ("**leaves numbers to its class**" in text) == bool(plan.defaults)
+        assert ("**two bases**" in text) == (len(bases) > 1)
 
 
 def test_rows_with_a_story():

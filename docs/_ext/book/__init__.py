@@ -43,6 +43,7 @@ from . import (
     exercises,
     explorers,
     figures,
+    models,
     notebooks,
     paper,
     place,
@@ -55,8 +56,8 @@ from . import (
 )
 
 PARTS = (
-    api, badges, cells, complaints, ebook, exercises, explorers, figures, notebooks, paper, place, reading,
-    search, seen, slides, twins, site,
+    api, badges, cells, complaints, ebook, exercises, explorers, figures, models, notebooks, paper, place,
+    reading, search, seen, slides, twins, site,
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from .place import question
 from .twins import LABELS, library
 
 LEFT_OUT = (  # what is looked up, on the site: so it stands at the end of its part
-    *("404", "api/", "slides/", "questions", *ENGINES),
+    *("404", "api/", "slides/", "models/", "questions", *ENGINES),
     *(f"reference/{name}" for name in ("atlas", "models", "measurements", "sources")),
 )
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted

@@ -21,7 +21,11 @@ PASSED = (
     addnodes.index,
 )
 LISTS = {"genindex", "search", "404", "index", "reference/bibliography"}
-WEIGHTS = {"api/": 0.2, "questions/": 0.3}  # of words, beside those of chapters
+WEIGHTS = {
+    "api/": 0.2,
+    "questions/": 0.3,
+    "models/": 0.2,
+}  # of words, beside those of chapters
 WEIGHTS |= dict.fromkeys(ENGINES, 0.5)
 
 
