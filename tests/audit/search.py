@@ -38,7 +38,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
     "learned position embeddings": ("other/learned",),
     "left padding": ("questions/left-padding", "build/model"),
     "llama.cpp rope-scaling yarn command line": ("fix/llama_cpp", "build/extending"),
-    "MLA": ("reference/glossary", "reference/atlas", "build/"),
+    "MLA": ("scale/memory", "reference/glossary"),
     "mlx-lm ignores rope scaling": ("fix/mlx_lm",),
     "model repeating itself after 8k tokens": ("fix/triage", "build/extending"),
     "mscale_all_dim": ("build/extending", "fix/conformance"),

@@ -57,7 +57,9 @@ myst:
 
 ## What its file says
 
+```none
 {keys}
+```
 
 {engines}## Read your own file
 
@@ -201,9 +203,9 @@ def keys_of(record):
         if isinstance(value, dict) and key.endswith("config"):
             yield from keys_of(value)
         elif isinstance(value, list) and len(value) > 8:
-            yield f"`{key}`: a list of {len(value)}"
+            yield f"{key} = a list of {len(value)}"
         elif not key.startswith("_"):
-            yield f"`{key}`: `{json.dumps(value)}`"
+            yield f"{key} = {json.dumps(value)}"
 
 
 def judged(line):
@@ -222,7 +224,7 @@ def page(model, notes, count, engines):
     """The page of one model."""
     keys, lines = [*dict.fromkeys(keys_of(model.record))], [*told(model)]
     path, source = model.record["_name_or_path"], model.record["_source"]
-    words = [path, model.plan.model_type, *re.findall(r"`(\w+)`:", listed(keys))]
+    words = [path, model.plan.model_type, *(key.partition(" ")[0] for key in keys)]
     first = lines[0].rpartition("\n")[2].strip()
     return PAGE.format(
         name=model.name,
@@ -234,7 +236,7 @@ def page(model, notes, count, engines):
         strip=drawn(model),
         layers=listed(lines),
         notes=listed(noted(model, notes, count)) or PLAIN,
-        keys=listed(keys),
+        keys="\n".join(keys),
         engines=ENGINES.format(lines=listed(map(judged, engines))) if engines else "",
         path=path,
         source=source,

@@ -24,7 +24,7 @@ LISTS = {"genindex", "search", "404", "index", "reference/bibliography"}
 WEIGHTS = {
     "api/": 0.2,
     "questions/": 0.3,
-    "models/": 0.2,
+    "models/": 0.3,
 }  # of words, beside those of chapters
 WEIGHTS |= dict.fromkeys(ENGINES, 0.5)
 
