@@ -16,7 +16,7 @@ from posattn.configs.keys import Keys
 from posattn.configs.layers import Buckets, Plan
 from posattn.configs.words import listed
 
-__all__ = ["as_heads", "chosen", "plan"]
+__all__ = ["NESTED", "as_heads", "chosen", "content", "plan"]
 
 DIGITS = "0123456789"
 ATTENTION = ("full", "sliding", "chunked")
@@ -99,7 +99,7 @@ def layers_of(keys):
 
 def opened(config, *, part=None, length=None, known=FAMILIES):
     """The keys of the part of a configuration that describes the text model, whose family must be known."""
-    values = _values(config)
+    values = content(config)
     if part is not None:
         values = _tower(values, part)
     model_type, towers = _model_type(values, ""), _towers(values)
@@ -235,7 +235,7 @@ def _plain(config):
     return config.to_dict() if hasattr(config, "to_dict") else config
 
 
-def _values(config):
+def content(config):
     """The configuration as a dictionary."""
     config = _plain(config)
     if isinstance(config, dict):

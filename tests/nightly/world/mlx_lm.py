@@ -129,16 +129,20 @@ def padded():
     return _logits(model, range(5)), _logits(model, [0, 0, 0, *range(5)], caches)[3:]
 
 
+FAMILIES = (
+    "llama", "mistral", "gemma3_text", "phi3", "smollm3", "olmo2", "starcoder2", "seed_oss",
+    "phi", "qwen3", "lfm2", "glm4", "stablelm", "granite", "olmo3",
+)  # fmt: skip
+
+
 def rope_parameters():
     """Nine of these families drop `rope_parameters` and rotate by a default base; four refuse the file."""
     told = {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}
-    for kind in (
-        "llama", "mistral", "gemma3_text", "phi3", "smollm3", "olmo2", "starcoder2", "seed_oss",
-        "phi", "qwen3", "lfm2", "glm4", "stablelm", "granite", "olmo3",
-    ):  # fmt: skip
+    for kind in FAMILIES:
         try:
             read = not _changes(kind, told, {"rope_theta": 5e5})
-            print(kind, "read" if read else "dropped")
+            base = f"dropped, base {_model(kind, **told).args.rope_theta:g}"
+            print(kind, "read" if read else base)
         except TypeError as error:
             print(kind, "refused" if "rope_theta" in str(error) else error)
 
