@@ -11,11 +11,13 @@ from posattn.configs.rotation import OUTSIDE, TRAINED
 
 __all__ = ["both_forms", "write_keys"]
 
-FORMS = data("forms.json")  # names of bases and parts of a head that only some families have
+FORMS = data(
+    "forms.json"
+)  # names of bases and parts of a head that only some families have
 
 
 def both_forms(config):
-    """A configuration with old and new keys: `rope_theta` and `rope_scaling` beside `rope_parameters`, and so on.
+    """A configuration with old and new keys, such as `rope_theta` beside `rope_parameters`.
 
     Loaders keep the keys that they know and drop the others; with both forms each finds its own. The plan
     stays the same. What the file leaves to a class's default stays out.
@@ -94,7 +96,9 @@ def _newer(values, family, names):
     if family in {*FORMS["older"], *FORMS["kinds"]} or not (outside or scaling):
         return None
     method = scaling.get("rope_type", scaling.get("type", "default"))
-    trained = {TRAINED: values[TRAINED]} if method == "longrope" and TRAINED in values else {}
+    trained = (
+        {TRAINED: values[TRAINED]} if method == "longrope" and TRAINED in values else {}
+    )
     return {"rope_type": method, **outside, **trained, **scaling}
 
 

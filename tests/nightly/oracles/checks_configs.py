@@ -16,6 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from posattn import configs
 from posattn.configs import FAMILIES
+from posattn.configs.forms import both_forms
 from tests import records
 from tests.nightly.oracles import defaults
 
@@ -89,6 +90,20 @@ def test_what_transformers_saves_is_read_like_its_object(name):
     _, whole, _ = loaded(name)
     saved = json.loads(whole.to_json_string(use_diff=True))
     assert configs.plan(saved).layers == configs.plan(whole).layers
+
+
+@each
+def test_both_forms_of_the_keys_are_read_like_the_file(name):
+    def plain(found, whole=1.0):
+        text = json.dumps(found, default=str)
+        return json.loads(text, object_hook=lambda part: part | {"type": None} | {
+            "partial_rotary_factor": part.get("partial_rotary_factor") or whole
+        })  # fmt: skip
+
+    values, whole, _ = loaded(name)
+    read = type(whole).from_dict
+    for file in (values, json.loads(json.dumps(whole.to_diff_dict(), default=str))):
+        assert plain(read(both_forms(file)).to_dict()) == plain(read(file).to_dict())
 
 
 @pytest.mark.parametrize("model_type", sorted(set(FAMILIES) & set(CONFIG_MAPPING) - ODD))

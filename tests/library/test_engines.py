@@ -1,0 +1,89 @@
+"""What engines make of a file: each line has its record, and both forms of the keys leave the plan as it was."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from posattn.__main__ import main
+from posattn.configs import plan
+from posattn.configs.forms import both_forms, write_keys
+from posattn.conformance.engines import ENGINES, RUNS, reading
+from tests.records import FILES, stored
+
+RECORDS = Path(__file__).parents[2] / "docs" / "_records"
+LINES = [(engine, line) for engine, lines in ENGINES.items() for line in lines]
+
+
+def saved(name):
+    """A recorded file with its rotation as transformers 5 writes it."""
+    config = stored(name)
+    scaling = config.pop("rope_scaling", None) or {"rope_type": "default"}
+    return config | {"rope_parameters": scaling | {"rope_theta": config.pop("rope_theta")}}
+
+
+@pytest.mark.parametrize(("engine", "line"), LINES)
+def test_each_line_is_what_its_record_shows(engine, line):
+    """After a new run of `tests/nightly`, correct what differs in `engines.json`."""
+    kind, name = line["seen"].split("/")
+    if kind == "world":
+        record = json.loads((RECORDS / kind / f"{name}.json").read_text("utf-8"))
+        prints = record["facts"][line["fact"]]["prints"]
+    else:
+        records = json.loads((RECORDS / "twins.json").read_text("utf-8"))
+        (record,) = (r for r in records if (r["engine"], r["model"]) == (name, line["fact"]))
+        prints = record["verdict"]
+    assert line["shows"] in prints
+    assert RUNS[line["seen"]] == [record["version"], record["date"]]
+    assert line.get("families") or line.get("method") or line.get("if"), engine
+
+
+def test_a_llama_that_transformers_saved_loses_its_rotation_in_mlx_lm():
+    config = saved("llama-3.1")
+    told = reading(config, "mlx-lm").splitlines()
+    assert told[1:] == [
+        "- rope_parameters is not read. (world/mlx_lm, rope_parameters)",
+        "  0-31  full attention, rotary base 10000, halves; 32 heads, 8 of keys",
+        "  pair 63 rotates 376 times as fast as the plan says",
+    ]
+    for read in (both_forms(config), stored("llama-3.1")):
+        assert "gives the logits of its plan" in reading(read, "mlx-lm")
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "told"),
+    [
+        ("gpt-oss", "llama.cpp", "pair 17 rotates 1.76 times as fast as the plan says"),
+        ("mistral-0.1", "mlx-lm", "The window is ignored."),
+        ("mistral-0.3", "mlx-lm", "Nothing is recorded that concerns this file."),
+        ("llama-3.1", "ctranslate2", "rotary base 500000, halves; 32 heads"),
+        ("gemma-2-27b", "ctranslate2", "full attention, rotary base 10000, halves; 32 heads"),
+        ("phi-4-mini", "vllm", "LongRoPE's long factors serve every text"),
+    ],
+)
+def test_an_engine_reads_a_released_file(name, engine, told):
+    assert told in reading(stored(name), engine)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_both_forms_have_the_plan_of_one(name):
+    both = both_forms(FILES[name])
+    assert FILES[name].keys() <= both.keys()
+    assert plan(both) == plan(FILES[name])
+    assert both_forms(both) == both
+
+
+def test_the_command_tells_of_an_engine_and_writes_keys(tmp_path, capsys):
+    old, new = tmp_path / "config.json", tmp_path / "both.json"
+    old.write_text(json.dumps(saved("llama-3.1") | {"dtype": "float32"}), "utf-8")
+    assert main(["plan", str(old), "--for", "vllm", "--write-keys", str(new)]) == 0
+    assert "unless you pass --dtype float32" in capsys.readouterr().out
+    assert json.loads(new.read_text("utf-8"))["torch_dtype"] == "float32"
+    before = new.read_bytes()
+    assert main(["plan", str(old), "--write-keys", str(new)]) == 2
+    assert f"path must be that of a new file, got {str(new)!r}" in capsys.readouterr().err
+    assert new.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(ValueError, match="got 'mlx'"):
+        reading(str(old), "mlx")
+    with pytest.raises(ValueError, match="contradict"):
+        write_keys(saved("llama-3.1") | {"rope_theta": 1e4}, tmp_path / "other.json")
