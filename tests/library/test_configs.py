@@ -158,14 +158,20 @@ def test_a_key_that_changes_no_attention_is_read(config, same):
     assert configs.plan(config) == configs.plan(same)
 
 
-def test_minimax_m3_rotates_whole_heads_unless_a_share_is_told():
-    """As its class in transformers, which has a `rotary_dim` of 64 and does not use it."""
+def test_minimax_rotates_whole_heads_unless_a_share_is_told():
+    """As its classes in transformers: that of M3 has a `rotary_dim` of 64 and does not use it."""
     config = {"model_type": "minimax_m3_vl_text", "num_hidden_layers": 1}
     assert configs.plan(config).layers[0].rope.rotary_dim == 128
     half = configs.plan(config | {"partial_rotary_factor": 0.5, "rotary_dim": 64})
     assert half.layers[0].rope.rotary_dim == 64
-    with pytest.raises(ValueError, match="rotary_dim is known only as 128"):
-        configs.plan(config | {"rotary_dim": 64})
+    told = configs.plan(config | {"rotary_dim": 64})
+    assert told.layers[0].rope.rotary_dim == 128
+    assert told.unread == ("rotary_dim = 64, as all 128 entries rotate",)
+    bare = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e6}}
+    assert (
+        configs.plan(config | bare | {"model_type": "minimax_m2"}).layers[0].rope.rotary_dim
+        == 128
+    )
 
 
 META = {"dim": 64, "n_layers": 2, "n_heads": 4}

@@ -1,4 +1,4 @@
-"""What engines make of a file: each line has its record, and both forms of the keys leave the plan as it was."""
+"""What engines make of a file: each line has its record, and both forms of the keys have one plan."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,9 @@ def test_each_line_is_what_its_record_shows(engine, line):
         prints = record["facts"][line["fact"]]["prints"]
     else:
         records = json.loads((RECORDS / "twins.json").read_text("utf-8"))
-        (record,) = (r for r in records if (r["engine"], r["model"]) == (name, line["fact"]))
+        (record,) = (
+            r for r in records if (r["engine"], r["model"]) == (name, line["fact"])
+        )
         prints = record["verdict"]
     assert line["shows"] in prints
     assert RUNS[line["seen"]] == [record["version"], record["date"]]
@@ -57,7 +59,11 @@ def test_a_llama_that_transformers_saved_loses_its_rotation_in_mlx_lm():
         ("mistral-0.1", "mlx-lm", "The window is ignored."),
         ("mistral-0.3", "mlx-lm", "Nothing is recorded that concerns this file."),
         ("llama-3.1", "ctranslate2", "rotary base 500000, halves; 32 heads"),
-        ("gemma-2-27b", "ctranslate2", "full attention, rotary base 10000, halves; 32 heads"),
+        (
+            "gemma-2-27b",
+            "ctranslate2",
+            "full attention, rotary base 10000, halves; 32 heads",
+        ),
         ("phi-4-mini", "vllm", "LongRoPE's long factors serve every text"),
     ],
 )
@@ -82,7 +88,8 @@ def test_the_command_tells_of_an_engine_and_writes_keys(tmp_path, capsys):
     before = new.read_bytes()
     assert main(["plan", str(old), "--write-keys", str(new)]) == 2
     assert f"path must be that of a new file, got {str(new)!r}" in capsys.readouterr().err
-    assert new.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+    assert new.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 2
     with pytest.raises(ValueError, match="got 'mlx'"):
         reading(str(old), "mlx")
     with pytest.raises(ValueError, match="contradict"):

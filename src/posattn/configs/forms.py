@@ -6,21 +6,19 @@ import tempfile
 from pathlib import Path
 
 from posattn.configs.data import data
+from posattn.configs.gguf import is_gguf
 from posattn.configs.reading import NESTED, content, plan
 from posattn.configs.rotation import OUTSIDE, TRAINED
 
 __all__ = ["both_forms", "write_keys"]
 
-FORMS = data(
-    "forms.json"
-)  # names of bases and parts of a head that only some families have
+FORMS = data("forms.json")  # the names that only some families have
 
 
 def both_forms(config):
     """A configuration with old and new keys, such as `rope_theta` beside `rope_parameters`.
 
-    Loaders keep the keys that they know and drop the others; with both forms each finds its own. The plan
-    stays the same. What the file leaves to a class's default stays out.
+    Loaders drop the keys that they don't know; with both forms each finds its own. The plan stays the same.
 
     Args:
         config: what `plan` reads, except a `.gguf` file.
@@ -30,19 +28,14 @@ def both_forms(config):
 
     Raises:
         TypeError: if a value is not of its kind.
-        ValueError: if the configuration is not clear, or of an unknown family.
-
-    Examples:
-        >>> saved = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "dtype": "float32",
-        ...     "num_attention_heads": 4, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
-        >>> added = both_forms(saved)
-        >>> added["rope_theta"], added["torch_dtype"]
-        (500000.0, 'float32')
+        ValueError: if the configuration is not clear, of an unknown family, or a `.gguf` file.
     """
+    if is_gguf(config):
+        raise ValueError(f"config must be a config.json or its folder, got {str(config)!r}")
     values = content(config)
     found = _both(values)
-    if plan(found) != plan(values):
-        raise ValueError("config has keys of which both forms would give another plan")
+    if plan(values) != plan(found):
+        raise ValueError("config must have the same plan with both forms of its keys")
     return found
 
 
@@ -56,18 +49,15 @@ def _both(values):
         if found.get(one) is not None:
             found.setdefault(other, found[one])
     family = found.get("model_type")
-    new, names = found.get("rope_parameters"), FORMS["names"].get(family, {})
-    if new is None:
-        new = _newer(found, family, names)
-        return found | ({"rope_parameters": new} | _older(new, names) if new else {})
+    names, kinds = (FORMS[name].get(family, {}) for name in ("names", "kinds"))
+    new = found.get("rope_parameters")
+    if new is None and family not in FORMS["older"] and not kinds:
+        new = _newer(found, names)
+    new = new or {}
     if not any(isinstance(value, dict) for value in new.values()):
-        return found | _older(new, names)
-    kinds = FORMS["kinds"].get(family, {})
-    for key, kind in kinds.items():
-        if kind in new:
-            found |= {key: new[kind]["rope_theta"]}
-    shared = new.get(kinds.get("rope_theta"), {})
-    return found | {k: v for k, v in _older(shared, {}).items() if k not in kinds}
+        return found | ({"rope_parameters": new} | _older(new, names) if new else {})
+    bases = {key: new[kind]["rope_theta"] for key, kind in kinds.items() if kind in new}
+    return found | _older(new.get(kinds.get("rope_theta"), {}), {}) | bases
 
 
 def _older(new, names):
@@ -82,24 +72,15 @@ def _older(new, names):
     return found | {"rope_scaling": scaling | {"rope_type": method, "type": method}}
 
 
-def _newer(values, family, names):
-    """The dictionary of the newer form, or None if the file says nothing that belongs there.
-
-    Some classes have none, and where each kind of layer rotates its own way the class makes it.
-    """
-    outside = {
-        key: value
-        for key in OUTSIDE
-        if (value := values.get(key, values.get(names.get(key)))) is not None
-    }
-    scaling = values.get("rope_scaling") or {}
-    if family in {*FORMS["older"], *FORMS["kinds"]} or not (outside or scaling):
-        return None
-    method = scaling.get("rope_type", scaling.get("type", "default"))
-    trained = (
-        {TRAINED: values[TRAINED]} if method == "longrope" and TRAINED in values else {}
-    )
-    return {"rope_type": method, **outside, **trained, **scaling}
+def _newer(values, names):
+    """The dictionary of the newer form, or None if the file says nothing that belongs there."""
+    outside = {key: values.get(key, values.get(names.get(key))) for key in OUTSIDE}
+    given = {key: value for key, value in outside.items() if value is not None}
+    given |= values.get("rope_scaling") or {}
+    method = given.get("rope_type", given.get("type", "default"))
+    if method == "longrope" and TRAINED in values:
+        given.setdefault(TRAINED, values[TRAINED])
+    return given and given | {"rope_type": method}
 
 
 def write_keys(config, path):
@@ -114,7 +95,6 @@ def write_keys(config, path):
         ValueError: if the configuration is not clear, or `path` exists or cannot be written.
     """
     text, path = json.dumps(both_forms(config), indent=2), Path(path)
-    told = f"path must be that of a new file, got {str(path)!r}"
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8") as made:
             made.write(f"{text}\n")
@@ -122,4 +102,5 @@ def write_keys(config, path):
             os.chmod(made.name, 0o644)
             os.link(made.name, path)  # which refuses a path that exists
     except OSError as error:
-        raise ValueError(f"{told}: {error.strerror}") from None
+        told = f"path must be that of a new file, got {str(path)!r}: {error.strerror}"
+        raise ValueError(told) from None

@@ -81,7 +81,7 @@ def plan(config, *, part=None, length=None, strict=False):
 
 def planned(keys, layers):
     """The plan of some layers; keys that nobody read must not contradict it."""
-    unread = agreeing(keys, layers) + keys.towers
+    unread = agreeing(keys, layers) + keys.notes
     return Plan(keys.family, layers, tuple(sorted(keys.defaulted.items())), unread)
 
 

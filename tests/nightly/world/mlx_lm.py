@@ -168,7 +168,7 @@ def rope_parameters():
 
 
 def both_forms():
-    """After `posattn plan --write-keys`, all of these families read the rotation that transformers 5 saved."""
+    """After `posattn plan --write-keys`, all of these families read what transformers 5 has saved."""
     sizes = {key: SMALL[key] for key in SIZES}
     for kind in FAMILIES:
         kinds = {"layer_types": BOTH} if kind in ("gemma3_text", "olmo3") else {}
