@@ -8,7 +8,7 @@ from pathlib import Path
 
 from posattn import contract
 from posattn.configs.claims import agreeing
-from posattn.configs.defaults import defaults_of, origin_of
+from posattn.configs.defaults import defaults_of, origin_of, read_by
 from posattn.configs.families import FAMILIES
 from posattn.configs.families.stack import slopes
 from posattn.configs.gguf import config_of, is_gguf
@@ -82,7 +82,11 @@ def plan(config, *, part=None, length=None, strict=False):
 def planned(keys, layers):
     """The plan of some layers; keys that nobody read must not contradict it."""
     unread = agreeing(keys, layers) + keys.notes
-    return Plan(keys.family, layers, tuple(sorted(keys.defaulted.items())), unread)
+    known, taken = read_by(keys.family), keys.asked | {*keys.unread()}
+    known = taken | (keys.values.keys() if known is None else known)
+    named = (key for key in keys.values if key[:1] != "_" and not key.endswith("_config"))
+    dead = tuple(key for key in named if key not in known)
+    return Plan(keys.family, layers, tuple(sorted(keys.defaulted.items())), unread, dead)
 
 
 def layers_of(keys):

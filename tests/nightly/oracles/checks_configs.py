@@ -18,7 +18,7 @@ from posattn import configs
 from posattn.configs import FAMILIES
 from posattn.configs.forms import both_forms
 from tests import records
-from tests.nightly.oracles import defaults
+from tests.nightly.oracles import defaults, reads
 
 ROOT = Path(__file__).parents[3]
 CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
@@ -115,6 +115,9 @@ def test_an_empty_file_is_the_class_of_transformers(model_type):
 def test_the_defaults_are_those_of_the_release():
     again = "run python -m tests.nightly.oracles.defaults"
     assert defaults.FILE.read_text("utf-8") == defaults.written(), again
+    assert reads.FILE.read_text("utf-8") == reads.written(), again.replace(
+        "defaults", "reads"
+    )
 
 
 QUERY_NORMS = ("q_norm", "qk_norm", "query_layernorm", "q_layernorm", "q_b_norm")
