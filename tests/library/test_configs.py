@@ -12,6 +12,7 @@ import pytest
 from posattn import configs
 from posattn.__main__ import main
 from posattn.configs.families.stack import slopes
+from posattn.configs.forms import both_forms
 from posattn.reference import alibi_slopes, frequencies, ntk_aware
 from tests.records import CLASSES, FILES, FOLDER
 from tests.records import stored as record
@@ -292,20 +293,7 @@ def test_the_first_qwen_grows_its_base_by_octaves():
     assert configs.plan(qwen, length=8192) == configs.plan(qwen)
 
 
-def test_new_and_old_forms_say_the_same():
-    scaling = {"type": "linear", "factor": 4.0}
-    old = configs.plan(LLAMA | {"rope_scaling": scaling})
-    base = {"rope_theta": 10000.0}
-    new = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
-    for parameters in (
-        {"rope_type": "linear", "factor": 4.0} | base,
-        {"rope_type": "linear", "type": "linear", "factor": 4.0} | base,
-    ):
-        assert configs.plan(new | {"rope_parameters": parameters}) == old
-    assert configs.plan(LLAMA | {"rope_parameters": scaling | base}) == old
-    assert (
-        configs.plan(LLAMA | {"rope_parameters": scaling, "rope_scaling": scaling}) == old
-    )
+def test_new_and_old_forms_of_gemma_3_say_the_same():
     gemma = record("gemma-3")
     text = gemma["text_config"]
     for key in ("rope_theta", "rope_local_base_freq", "rope_scaling"):
@@ -315,10 +303,7 @@ def test_new_and_old_forms_say_the_same():
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
     }
     assert configs.plan(gemma) == configs.plan(record("gemma-3"))
-    olmo = record("olmo-3")
-    full = olmo.pop("rope_parameters")["full_attention"]
-    olmo |= {"rope_theta": full.pop("rope_theta"), "rope_scaling": full}
-    assert configs.plan(olmo) == configs.plan(record("olmo-3"))
+    assert configs.plan(both_forms(gemma)) == configs.plan(gemma)
 
 
 def test_latent_attention_has_its_widths():

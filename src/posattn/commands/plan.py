@@ -32,12 +32,12 @@ def add(commands):
         "--for",
         dest="engine",
         choices=list(ENGINES),
-        help="say what an engine made of such files when it was run",
+        help="add what this engine made of such files when it was run",
     )
     planning.add_argument(
         "--write-keys",
         metavar="NEW.json",
-        help="write the file with old and new keys, such as rope_theta beside rope_parameters, to a new file",
+        help="a new file for the same keys in both forms, old and new",
     )
     planning.set_defaults(run=show_plan)
 
@@ -47,6 +47,10 @@ def show_plan(chosen):
     try:
         options = {"part": chosen.part, "length": chosen.length, "strict": chosen.strict}
         told = [str(configs.plan(chosen.config, **options))]
+        if chosen.engine and chosen.part:
+            raise UsageError(
+                "--for must stand without --part: engines were run on text models"
+            )
         if chosen.engine:
             told.append(reading(chosen.config, chosen.engine, length=chosen.length))
         if chosen.write_keys:

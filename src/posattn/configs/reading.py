@@ -229,9 +229,7 @@ def _model_type(values, where):
             f"{where}model_type must be a string, got {found!r}; write it as 'llama'"
         )
     whole = "depth" in values and not found.endswith(("_vision", "_audio"))
-    return (
-        f"{found}_vision" if whole else found
-    )  # of a tower that is called as the whole model
+    return f"{found}_vision" if whole else found  # of a tower called as the whole model
 
 
 def _plain(config):

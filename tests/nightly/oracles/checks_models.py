@@ -10,10 +10,7 @@ import numpy as np
 import torch
 import transformers
 
-from posattn.torch import (
-    sinusoidal_encoding,
-    to_half,
-)
+from posattn.torch import sinusoidal_encoding, to_half
 from tests.conftest import draw, error
 from tests.nightly.oracles.checks_transformers import SINGLE, double, single
 from tests.records import PLANS, RECORDS

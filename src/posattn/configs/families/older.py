@@ -139,12 +139,7 @@ def chatglm(keys):
     turned = {"rope_theta": 1e4 * ratio, "partial_rotary_factor": 0.5}
     if "chatglm2" in str(keys.values.get("_name_or_path")) and ratio != 1:
         turned |= BASE | {"rope_type": "linear", "factor": ratio}
-    turned = rope(
-        turned,
-        layer.head_dim,
-        layout="interleaved",
-        family=keys.family,
-    )
+    turned = rope(turned, layer.head_dim, layout="interleaved", family=keys.family)
     layer = replace(layer, rope=turned, use_bias=(some,) * 3, use_output_bias=many)
     return stack.stacked(
         keys, lambda place: layer, names=("num_layers", "num_hidden_layers")
@@ -154,9 +149,7 @@ def chatglm(keys):
 def qwen(keys):
     """The first Qwen: beyond the trained length the base grows with it, and queries with their position."""
     layer = stack.alone(
-        keys,
-        dim=("hidden_size", "n_embd"),
-        each=keys.count("kv_channels", most=2**16),
+        keys, dim=("hidden_size", "n_embd"), each=keys.count("kv_channels", most=2**16)
     )
     keys.ignore("n_positions", "max_position_embeddings", "scale_attn_weights")
     keys.only("pos_emb", "rotary")
@@ -167,9 +160,7 @@ def qwen(keys):
     }
     grows = keys.flag("use_dynamic_ntk")
     if grows and (keys.length or 0) > trained:
-        octaves = (
-            keys.length - 1
-        ) // trained  # of the length over the trained one, rounded up
+        octaves = (keys.length - 1) // trained  # rounded up
         parameters |= {"rope_type": "ntk", "factor": 2.0 ** (octaves.bit_length() + 1) - 1}
     turned = rope(parameters, layer.head_dim, family=keys.family)
     layer = replace(

@@ -140,10 +140,7 @@ def olmo3(keys):
     """OLMo 3: three layers in four slide, and only the others are scaled."""
     layer = layer_of(keys, norm=RMS | {"axes": "width"})
     return stack.patterned(
-        keys,
-        layer,
-        stack.all_but(4),
-        lambda kind: of_olmo3(keys, layer.head_dim, kind),
+        keys, layer, stack.all_but(4), lambda kind: of_olmo3(keys, layer.head_dim, kind)
     )
 
 
@@ -265,10 +262,7 @@ def cohere2(keys):
     rope = stack.rotation(keys, layer.head_dim, layout="interleaved")
     pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=4)
     return stack.patterned(
-        keys,
-        layer,
-        stack.all_but(pattern),
-        lambda kind: rope if kind == SLIDING else None,
+        keys, layer, stack.all_but(pattern), lambda kind: rope if kind == SLIDING else None
     )
 
 

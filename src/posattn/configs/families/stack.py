@@ -35,10 +35,7 @@ __all__ = [
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
-ELSEWHERE = (
-    "llama_4_scaling_beta",
-    "max_position_embeddings",
-)  # told there, and of no rotation
+ELSEWHERE = "llama_4_scaling_beta", "max_position_embeddings"  # no rotation's
 LONGEST = 2**62  # of positions, which no array is made of
 LIMITED = {  # kinds of layers that see a part: what they are called, and where the size stands
     SLIDING: ("sliding", "window", "sliding_window"),
