@@ -8,6 +8,7 @@ import pytest
 from posattn.__main__ import main
 from posattn.configs import plan
 from posattn.configs.forms import both_forms, write_keys
+from posattn.configs.rotation import TRAINED
 from posattn.conformance.engines import ENGINES, RUNS, reading
 from tests.records import FILES, stored
 
@@ -73,8 +74,10 @@ def test_an_engine_reads_a_released_file(name, engine, told):
 
 @pytest.mark.parametrize("name", FILES)
 def test_both_forms_have_the_plan_of_one(name):
-    both = both_forms(FILES[name])
-    assert FILES[name].keys() <= both.keys()
+    config = FILES[name].get("text_config", FILES[name])
+    config = config if "model_type" in config else FILES[name]
+    both = both_forms(config)
+    assert config.keys() <= both.keys()
     assert both_forms(both) == both
     old = {"rope_theta", "rope_scaling", "partial_rotary_factor"}
     new = (
@@ -82,15 +85,18 @@ def test_both_forms_have_the_plan_of_one(name):
     )  # never without
     for form in (old, new) if "rope_parameters" in both else ():
         left = {key: value for key, value in both.items() if key not in form}
-        assert plan(left) == plan(FILES[name]), form
+        assert plan(left) == plan(config), form
 
 
 def test_the_command_tells_of_an_engine_and_writes_keys(tmp_path, capsys):
     old, new = tmp_path / "config.json", tmp_path / "both.json"
-    old.write_text(json.dumps(saved("llama-3.1") | {"dtype": "float32"}), "utf-8")
+    config = saved("phi-4-mini") | {"dtype": "float32"}
+    config["rope_parameters"][TRAINED] = config.pop(TRAINED)
+    old.write_text(json.dumps(config), "utf-8")
     assert main(["plan", str(old), "--for", "vllm", "--write-keys", str(new)]) == 0
     assert "unless you pass --dtype float32" in capsys.readouterr().out
-    assert json.loads(new.read_text("utf-8"))["torch_dtype"] == "float32"
+    both = json.loads(new.read_text("utf-8"))
+    assert (both["torch_dtype"], both[TRAINED]) == ("float32", 4096)
     before = new.read_bytes()
     assert main(["plan", str(old), "--write-keys", str(new)]) == 2
     assert f"path must be that of a new file, got {str(new)!r}" in capsys.readouterr().err

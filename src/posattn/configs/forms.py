@@ -16,19 +16,11 @@ FORMS = data("forms.json")  # the names that only some families have
 
 
 def both_forms(config):
-    """A configuration with old and new keys, such as `rope_theta` beside `rope_parameters`.
+    """A configuration with old and new keys, such as `rope_theta` beside `rope_parameters`, as a dictionary.
 
     Loaders drop the keys that they don't know; with both forms each finds its own. The plan stays the same.
 
-    Args:
-        config: what `plan` reads, except a `.gguf` file.
-
-    Returns:
-        A dictionary for a `config.json`.
-
-    Raises:
-        TypeError: if a value is not of its kind.
-        ValueError: if the configuration is not clear, of an unknown family, or a `.gguf` file.
+    A TypeError or a ValueError tells why `plan` cannot read it, or that it is a `.gguf` file.
     """
     if is_gguf(config):
         raise ValueError(f"config must be a config.json or its folder, got {str(config)!r}")
@@ -84,16 +76,7 @@ def _newer(values, names):
 
 
 def write_keys(config, path):
-    """Write `both_forms` of a configuration to a new file, whole or not at all.
-
-    Args:
-        config: what `plan` reads, except a `.gguf` file.
-        path: of a file that does not exist.
-
-    Raises:
-        TypeError: if a value is not of its kind.
-        ValueError: if the configuration is not clear, or `path` exists or cannot be written.
-    """
+    """Write `both_forms` of a configuration, whole or not at all; a ValueError tells that `path` exists."""
     text, path = json.dumps(both_forms(config), indent=2), Path(path)
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8") as made:
