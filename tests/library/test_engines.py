@@ -8,7 +8,7 @@ import pytest
 from posattn.__main__ import main
 from posattn.configs import plan
 from posattn.configs.forms import both_forms, write_keys
-from posattn.configs.rotation import TRAINED
+from posattn.configs.rotation import OUTSIDE, TRAINED
 from posattn.conformance.engines import ENGINES, RUNS, reading
 from tests.records import FILES, stored
 
@@ -20,7 +20,8 @@ def saved(name):
     """A recorded file with its rotation as transformers 5 writes it."""
     config = stored(name)
     scaling = config.pop("rope_scaling", None) or {"rope_type": "default"}
-    return config | {"rope_parameters": scaling | {"rope_theta": config.pop("rope_theta")}}
+    inside = {key: config.pop(key) for key in (*OUTSIDE, TRAINED) if key in config}
+    return config | {"rope_parameters": scaling | inside}
 
 
 @pytest.mark.parametrize(("engine", "line"), LINES)
@@ -91,12 +92,12 @@ def test_both_forms_have_the_plan_of_one(name):
 def test_the_command_tells_of_an_engine_and_writes_keys(tmp_path, capsys):
     old, new = tmp_path / "config.json", tmp_path / "both.json"
     config = saved("phi-4-mini") | {"dtype": "float32"}
-    config["rope_parameters"][TRAINED] = config.pop(TRAINED)
     old.write_text(json.dumps(config), "utf-8")
     assert main(["plan", str(old), "--for", "vllm", "--write-keys", str(new)]) == 0
     assert "unless you pass --dtype float32" in capsys.readouterr().out
     both = json.loads(new.read_text("utf-8"))
     assert (both["torch_dtype"], both[TRAINED]) == ("float32", 4096)
+    assert both["partial_rotary_factor"] == 0.75
     before = new.read_bytes()
     assert main(["plan", str(old), "--write-keys", str(new)]) == 2
     assert f"path must be that of a new file, got {str(new)!r}" in capsys.readouterr().err
