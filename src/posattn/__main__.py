@@ -4,11 +4,11 @@ import argparse
 import os
 import sys
 
-from posattn.commands import check, diagnose, grade, plan, schemes, twins, vectors
+from posattn.commands import check, compare, diagnose, grade, plan, schemes, twins, vectors
 from posattn.conformance import UsageError
 
 UNUSABLE = 2
-COMMANDS = (check, diagnose, schemes, vectors, plan, twins, grade)
+COMMANDS = (check, diagnose, schemes, vectors, plan, twins, compare, grade)
 
 
 def main(arguments=None):

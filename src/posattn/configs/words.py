@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from posattn.configs.defaults import origin_of
 
-__all__ = ["sentence", "table"]
+__all__ = ["PAIRS", "places", "scaled", "sentence", "table"]
 
 MOST = 4  # of ranges that are all written
 
@@ -70,9 +70,9 @@ def _turned(layer):
         which = "last " if rope.last else ""
         which = "" if rope.method == "proportional" else which
         parts.append(f"{which}{rotation} of {width} entries")
-    scaled = _scaled(rope)
-    if scaled:
-        parts.append(scaled)
+    how = scaled(rope)
+    if how:
+        parts.append(how)
     if rope.sections:
         how = "alternating " if rope.interleaved else ""
         sizes = ", ".join(map(str, rope.sections))
@@ -85,7 +85,8 @@ def _turned(layer):
 PAIRS = {"half": "halves", "interleaved": "neighbors"}
 
 
-def _scaled(rope):
+def scaled(rope):
+    """How frequencies are scaled; empty if they are not."""
     numbers = dict(rope.numbers)
     by = f" by {_number(numbers['factor'])}" if numbers.get("factor") is not None else ""
     if rope.method == "default" or (rope.method == "proportional" and not by):
@@ -152,7 +153,7 @@ def table(plan):
     found = {}
     for layer in plan.layers:
         found.setdefault(replace(layer, index=0), []).append(layer.index)
-    named = [_places(indices) for indices in found.values()]
+    named = [places(indices) for indices in found.values()]
     width = max(map(len, named))
     lines = [f"{plan.model_type}, {len(plan.layers)} layers from 0 on"]
     lines += [
@@ -179,7 +180,7 @@ def listed(defaults):
     )
 
 
-def _places(indices):
+def places(indices):
     """Numbers of layers as ranges; of ranges that recur only the first and last are written."""
     runs = []
     for index in indices:

@@ -205,14 +205,14 @@ def write(config, folder, tokens=TOKENS):
 
 
 class Computer:
-    """Computes in float64 what the model in a folder says of a text, or one of its twins."""
+    """Computes what the model in a folder says of a text, or one of its twins; in float64 if not told."""
 
-    def __init__(self, folder, text):
+    def __init__(self, folder, text, dtype=None):
         import torch
 
         from posattn.torch import Decoder
 
-        options = {"length": len(text), "dtype": torch.float64}
+        options = {"length": len(text), "dtype": dtype or torch.float64}
         self.model = decoder(folder, length=len(text))
         self.own = Decoder.from_config(folder, weights=folder, **options)
         self.text = torch.from_numpy(text)
@@ -237,8 +237,9 @@ class Computer:
         plan = replace(self.model.plan, layers=layers)
         rounded = {name: each[None].pop(name) for name in ROUNDED if name in each[None]}
         model = replace(self.model, plan=plan, **each[None])
-        made = empty(Decoder, model, None, dtype=self.own.embedding.weight.dtype)
-        made.load_state_dict(self.own.state_dict(), strict=False)
+        dtype = self.own.embedding.weight.dtype
+        made = empty(Decoder, model, None, dtype=dtype, device="meta")
+        made.load_state_dict(self.own.state_dict(), strict=False, assign=True)
         for name, dtype in rounded.items():
             round_off(made, name.partition("_")[0], dtype)
         return made
