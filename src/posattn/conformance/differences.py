@@ -68,7 +68,7 @@ def of_a_layer(a, b):
     for name in (field.name for field in fields(a) if field.name not in APART):
         values = [getattr(layer, name) for layer in (a, b)]
         if values[0] != values[1]:
-            told = [x.words() if hasattr(x, "words") else x for x in values]
+            told = [x.words() if name == "bias" and x else x for x in values]
             yield f"{name} {told[0]} in A, {told[1]} in B", int(alone and name in SCORES)
 
 
