@@ -6,6 +6,7 @@ what to know of a model that has a trait, with the faults whose threads tell of 
 """
 
 import json
+import os
 import re
 from collections import Counter, defaultdict
 from functools import cache
@@ -17,6 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from posattn.configs import Plan, plan
 from posattn.configs.traits import SETTINGS, TRAITS, strip
+from posattn.conformance.engines import ENGINES, NOTHING, reading
 from posattn.conformance.faults import FAULTS
 
 HOME = "models"
@@ -70,9 +72,9 @@ $ python -m posattn plan config.json
 {{doc}}`/build/configurations` builds layers from it, and {{doc}}`/fix/triage` starts from a symptom.
 All models are in {{doc}}`/reference/models`. This file is `{path}`, from {source}.
 """
-ENGINES = """## What engines make of it
+SEEN = """## What engines make of it
 
-A small random model with these settings went through each engine ({{ref}}`sec_check-an-engine`).
+Seen in small random models with these settings, or with keys like these ({{ref}}`sec_check-an-engine`).
 
 {lines}
 
@@ -215,6 +217,17 @@ def judged(line):
     return f"{line['engine']} {line['version']}: {said}"
 
 
+def engines_of(model, lines):
+    """What engines made of a small model with these settings, and what is known of those that had none."""
+    yield from map(judged, lines)
+    for engine in {*ENGINES} - {line["engine"] for line in lines}:
+        first, *said = reading(model.record, engine).splitlines()
+        if said != [NOTHING]:
+            said = [line.strip("- ") for line in said if not re.match(r" +\d", line)]
+            said = "; ".join(said).replace(".;", ".").replace(");", "). ")
+            yield f"{first.partition(',')[0]}: {said}"
+
+
 def listed(lines):
     """Lines as a list."""
     return "\n".join(f"- {line}" for line in lines)
@@ -225,6 +238,7 @@ def page(model, notes, count, engines):
     keys, lines = [*dict.fromkeys(keys_of(model.record))], [*told(model)]
     path, source = model.record["_name_or_path"], model.record["_source"]
     words = [path, model.plan.model_type, *(key.partition(" ")[0] for key in keys)]
+    seen = sorted(engines_of(model, engines))
     first = lines[0].rpartition("\n")[2].strip()
     return PAGE.format(
         name=model.name,
@@ -237,7 +251,7 @@ def page(model, notes, count, engines):
         layers=listed(lines),
         notes=listed(noted(model, notes, count)) or PLAIN,
         keys="\n".join(keys),
-        engines=ENGINES.format(lines=listed(map(judged, engines))) if engines else "",
+        engines=SEEN.format(lines=listed(seen)) if seen else "",
         path=path,
         source=source,
     )
@@ -261,7 +275,10 @@ def write(app):
     docs = Path(app.srcdir)
     if not (docs / "reference" / "models.md").is_file():
         return  # another book, such as those of the tests
-    folder, derived = docs / HOME, pages(docs) | {".gitignore": "*\n"}
+    folder, page = docs / HOME, os.environ.get("BOOK_PAGE", HOME)
+    if folder.is_dir() and not page.startswith(HOME):
+        return  # one other page is built
+    derived = pages(docs) | {".gitignore": "*\n"}
     folder.mkdir(exist_ok=True)
     for old in {path.name for path in folder.iterdir()} - {*derived}:
         (folder / old).unlink()
