@@ -33,6 +33,7 @@ KINDS = {  # of layers, by their letter
     "-": "have no attention",
 }
 THREAD = re.compile(r"([\w.-]+/[\w.-]+) (#\d+(?:, #\d+)*)")
+RECORD = re.compile(r" \((?:twins|world)/.*?\)")
 PLAIN = "All layers see everything, and all pairs rotate as the base says."
 PAGE = """---
 orphan: true
@@ -224,7 +225,8 @@ def engines_of(model, lines):
         first, *said = reading(model.record, engine).splitlines()
         if said != [NOTHING]:
             said = [line.strip("- ") for line in said if not re.match(r" +\d", line)]
-            said = "; ".join(said).replace(".;", ".").replace(");", "). ")
+            said = [RECORD.sub("", line).rstrip(".") + "." for line in said]
+            said = " ".join(line[0].upper() + line[1:] for line in said)
             yield f"{first.partition(',')[0]}: {said}"
 
 
