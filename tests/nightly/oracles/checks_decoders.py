@@ -30,11 +30,13 @@ NAMES = [
         "Gemma 3",
     ),
     *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM", "GLM-4", "GLM-4, 0414"),
-    *("Granite", "Cohere", "Cohere 2"),
+    *("Granite", "Cohere", "Cohere 2", "OLMo 3", "EXAONE 4", "StarCoder 2"),
+    *("Qwen3.5", "OLMo hybrid"),
 ]
 MIXED = [
     *("gpt-oss", "Mixtral", "MiniMax-M2", "Granite MoE"),
-    *("Qwen2-MoE", "Qwen3-MoE", "GLM-4.5"),
+    *("Qwen2-MoE", "Qwen3-MoE", "GLM-4.5", "Qwen3-Next", "Qwen3.5-MoE"),
+    *("DeepSeek-V3", "Kimi Linear", "Llama 4"),
 ]
 VARIANTS = {name: (name, {}) for name in NAMES + MIXED} | {
     "Llama, tied, with offsets": ("Llama", {"tie_word_embeddings": True, "mlp_bias": True}),
