@@ -99,3 +99,13 @@ def test_jax_solves_no_system_that_may_never_return():
     )
     assert "triangular_solve" not in made
     assert "dot_general" in made
+
+
+@RULES
+def test_many_heads_are_what_each_is_alone(precise_twin, kind):
+    """From 64 on, XLA fused a sum of gates with what it decays, and erred on a CPU."""
+    one = arrays(kind, 70)
+    many = {name: np.concatenate([x] * 16, axis=1) for name, x in one.items()}
+    for got, want in zip(call(precise_twin, kind, many), written_out(one), strict=True):
+        want = np.concatenate([want] * 16, axis=1)
+        assert error(precise_twin.numpy(got), want) <= REACH[precise_twin.dtype]
