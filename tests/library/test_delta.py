@@ -101,11 +101,12 @@ def test_jax_solves_no_system_that_may_never_return():
     assert "dot_general" in made
 
 
-@RULES
-def test_many_heads_are_what_each_is_alone(precise_twin, kind):
-    """From 64 on, XLA fused a sum of gates with what it decays, and erred on a CPU."""
-    one = arrays(kind, 70)
-    many = {name: np.concatenate([x] * 16, axis=1) for name, x in one.items()}
-    for got, want in zip(call(precise_twin, kind, many), written_out(one), strict=True):
-        want = np.concatenate([want] * 16, axis=1)
-        assert error(precise_twin.numpy(got), want) <= REACH[precise_twin.dtype]
+def test_many_heads_in_jax_are_what_a_few_are():
+    """From 64 on, XLA erred in a sum of gates that it fused with the keys which these decay."""
+    shapes = [(64, 5, 32)] * 3 + [(64, 5)] * 2
+    query, key, value, gates, beta = (draw(i, *shape) / 4 for i, shape in enumerate(shapes))
+    tokens = [jax.numpy.asarray(x) for x in (query, key, value, -abs(gates), abs(beta))]
+    whole = gated_delta(*tokens)
+    few = [gated_delta(*(x[i : i + 16] for x in tokens)) for i in range(0, 64, 16)]
+    for got, want in zip(whole, map(np.concatenate, zip(*few, strict=True)), strict=True):
+        assert error(got, want) <= 1e-6
