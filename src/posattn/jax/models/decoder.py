@@ -362,13 +362,13 @@ def shown(mask, positions, shape, documents=None):
     if not (mask is None or callable(mask)):
         contract.mask(mask, (*shape, shape[-1]))
     if documents is not None:
-        same = documents[..., :, None] == documents[..., None, :]
+        same = jnp.asarray(documents[..., :, None] == documents[..., None, :])
         mask = same if mask is None else mask & same
     if positions is None:
         return mask
     if callable(mask):
         return Every((mask, present))
-    there = present(positions, positions)
+    there = jnp.asarray(present(positions, positions))
     return there if mask is None else mask & there
 
 
