@@ -91,13 +91,13 @@ def caches(given, num_layers, tokens):
         got = type(given).__name__ if kind is TypeError else len(given)
         raise kind(f"cache must hold a cache for each of {num_layers} layers, got {got}")
     for one in given:
-        if not hasattr(one, "trim"):
+        if hasattr(one, "next_positions"):
+            cache_batch("tokens", tokens, 1, one)
+        elif not hasattr(one, "state"):
             raise TypeError(
                 f"cache must hold a cache for each of {num_layers} layers, "
                 f"got {type(one).__name__} for one of them"
             )
-        if hasattr(one, "next_positions"):
-            cache_batch("tokens", tokens, 1, one)
 
 
 def next_positions(cache, tokens):
