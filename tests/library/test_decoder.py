@@ -232,8 +232,7 @@ def test_layers_of_other_kinds_agree(column):
         there = np.asarray(named.get("positions", 0 * positions)) >= 0
         named = {name: np.asarray(x) for name, x in named.items()}
         assert_close(column, got[there], want(TOKENS, **named)[there])
-    cache = want.init_cache((2,), 6)
-    parts = []
+    cache, parts = want.init_cache((2,), 6), []
     for part in np.split(TOKENS, [3, 4], axis=1):
         found, cache = want(part, cache=cache)
         parts.append(found)
