@@ -50,6 +50,7 @@ in_frameworks = pytest.mark.parametrize("column", COLUMNS[1:], ids=str, indirect
 HOLD_ARRAYS = {
     *("Decoder", "Block", "FeedForward", "Norm"),
     *("MultiHeadAttention", "LearnedPositionalEncoding"),
+    *("DeltaAttention", "LatentAttention"),
 }
 
 
@@ -66,6 +67,25 @@ def learned(column):
     )
     encoding.load_state_dict({"table": torch.tensor(table)})
     return encoding
+
+
+def others(column):
+    """A layer that keeps a state, and one of latent vectors."""
+    sizes = {"kv_rank": 4, "content_dim": 2, "rotary_dim": 2, "rotate": column.Rotary()}
+    kinds = (
+        (column.DeltaAttention, {"key_dim": 2, "num_key_heads": 2}),
+        (
+            column.LatentAttention,
+            sizes,
+        ),
+    )
+    if column.name == "torch":
+        more = {"dtype": getattr(torch, column.dtype)}
+        layers = [kind(DIM, HEADS, **options, **more) for kind, options in kinds]
+    else:
+        rng = column.rng()
+        layers = [kind.init(rng, DIM, HEADS, **options) for kind, options in kinds]
+    return {"layer_options": layers.__getitem__}
 
 
 def source(case):
@@ -141,7 +161,11 @@ def state_of(numbers):
         for field in dataclasses.fields(part):
             value = getattr(part, field.name)
             if isinstance(value, np.ndarray):
-                role = field.name.replace("_", ".")
+                role = field.name.replace("_weight", ".weight").replace("_bias", ".bias")
+                vector = value.ndim == 1 and hasattr(part, "taps")  # not of another module
+                role, value = (
+                    (field.name, value.T) if vector or role == "taps" else (role, value)
+                )
                 found[f"{name}.{role}"] = value.T
     return found
 
@@ -195,6 +219,25 @@ def test_columns_agree(column, case):
     for got, want in zip(found, source(case).attention_weights(TOKENS), strict=True):
         assert got.shape == (2, HEADS, 6, 6)
         assert_close(column, got, want)
+
+
+@in_frameworks
+def test_layers_of_other_kinds_agree(column):
+    decoder, want = decoder_of(column, others), source(others)
+    positions = np.array([[-2, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5]])
+    for named in ({}, {"documents": [0, 0, 1, 1, 1, 2]}, {"positions": positions}):
+        got = decoder(
+            given(column, TOKENS), **{k: given(column, x) for k, x in named.items()}
+        )
+        there = np.asarray(named.get("positions", 0 * positions)) >= 0
+        named = {name: np.asarray(x) for name, x in named.items()}
+        assert_close(column, got[there], want(TOKENS, **named)[there])
+    cache, parts = want.init_cache((2,), 6), []
+    for part in np.split(TOKENS, [3, 4], axis=1):
+        found, cache = want(part, cache=cache)
+        parts.append(found)
+    assert error(np.concatenate(parts, 1), want(TOKENS)) <= 1e-12
+    assert want.attention_weights(TOKENS)[0] is None
 
 
 @in_frameworks

@@ -196,6 +196,58 @@ def test_a_checkpoint_gives_the_logits_of_transformers(column, config, want):
     assert np.allclose(got, want, rtol=0, atol=2e-5)
 
 
+HYBRID = SIZES | {"model_type": "olmo_hybrid", "hidden_act": "silu", "rms_norm_eps": 1e-6}
+HYBRID |= {"num_hidden_layers": 4, "linear_num_key_heads": 1, "linear_num_value_heads": 2}
+HYBRID |= {"linear_key_head_dim": 3, "linear_value_head_dim": 4, "rope_theta": 10000.0}
+LATENT = SIZES | {"model_type": "deepseek_v3", "hidden_act": "silu", "rms_norm_eps": 1e-6}
+LATENT |= {
+    "q_lora_rank": 5,
+    "kv_lora_rank": 6,
+    "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 2,
+}
+LATENT |= {"v_head_dim": 3, "rope_theta": 10000.0, "n_routed_experts": 4, "n_group": 2}
+LATENT |= {"num_experts_per_tok": 2, "moe_intermediate_size": 5, "first_k_dense_replace": 1}
+LATENT |= {"topk_group": 1, "num_key_value_heads": 2}
+OTHERS = {"a state": HYBRID, "latent vectors": LATENT}
+
+
+def called(decoder, tokens, **named):
+    if isinstance(decoder, torch.nn.Module):
+        named = {name: torch.tensor(x) for name, x in named.items()}
+        return decoder(torch.tensor(tokens), **named).detach().numpy()
+    return np.asarray(decoder(tokens, **named))
+
+
+@pytest.mark.parametrize("config", OTHERS.values(), ids=OTHERS)
+@on_twins
+def test_layers_of_other_kinds_pack_pad_and_step(column, config):
+    decoder = column.Decoder.from_config(config)
+    tokens = np.arange(12).reshape(2, 6) % 11
+    whole = called(decoder, tokens)
+    documents = np.array([0, 0, 0, 1, 1, 1])
+    packed = called(decoder, tokens, documents=documents)
+    alone = [called(decoder, part) for part in np.split(tokens, 2, axis=1)]
+    assert np.allclose(packed, np.concatenate(alone, 1), rtol=0, atol=2e-6)
+    assert not np.allclose(packed, whole, rtol=0, atol=1e-4)
+    padded = called(decoder, tokens[:1], positions=np.arange(-2, 4))[:, 2:]
+    assert np.allclose(padded, called(decoder, tokens[:1, 2:]), rtol=0, atol=2e-6)
+    own = torch.tensor if column is torch_column else jnp.asarray
+    cache, parts = decoder.init_cache((2,), 6), []
+    for part in np.split(tokens, [3, 4], axis=1):
+        found, cache = decoder(own(part), cache=cache)
+        parts.append(np.asarray(found.detach() if column is torch_column else found))
+    assert np.allclose(np.concatenate(parts, 1), whole, rtol=0, atol=2e-6)
+    shown = [x is not None for x in decoder.attention_weights(own(tokens))]
+    assert shown == [config is LATENT] * (len(shown) - 1) + [True]
+    assert decoder.generate(own(tokens), 2).shape == (2, 8)
+    with pytest.raises(ValueError, match="documents must be None beside a cache"):
+        decoder(own(tokens), documents=own(documents), cache=cache)
+    if config is HYBRID:
+        with pytest.raises(ValueError, match="mask must be None where layers keep a state"):
+            decoder(own(tokens), mask=own(np.ones((6, 6), bool)))
+
+
 @on_twins
 def test_without_weights_they_are_drawn(column):
     rng = torch.Generator().manual_seed(0) if column is torch_column else jax.random.key(0)

@@ -6,8 +6,9 @@ from typing import Any
 from posattn.configs.data import data
 from posattn.configs.experts import Mixture, mixture, places
 from posattn.configs.keys import OPTIONAL, REQUIRED
+from posattn.configs.latents import as_latent
 from posattn.configs.layers import Plan
-from posattn.configs.reading import as_heads, layers_of, opened, planned
+from posattn.configs.reading import ATTENTION, as_heads, layers_of, opened, planned
 from posattn.configs.weights import NAMES
 
 __all__ = ["DECODERS", "Family", "Model", "Source", "decoder", "read", "sources"]
@@ -36,7 +37,9 @@ class Family:
     """How a family builds what surrounds the attention.
 
     Args:
-        layer: the names of a layer's parts, by ours; with a number where one of their arrays holds two.
+        layer: the names of a layer's parts, by ours; with a number where one of their arrays holds two, and
+            several with `|` between them if a checkpoint has one of these.
+        recurrent: the same of layers with a state, if these have others.
         top: the names of what belongs to no layer.
         layers: what the names of a layer begin with, `{}` for its number.
         norm: `"rms"`, `"layer"`, or `"centered"` for a layer norm without an offset.
@@ -57,6 +60,7 @@ class Family:
     """
 
     layer: dict[str, str | tuple[str, int]]
+    recurrent: dict[str, str | tuple[str, int]] | None = None
     top: dict[str, str] = field(
         default_factory=lambda: {"embedding": "embed_tokens", "norm": "norm"}
     )
@@ -118,6 +122,11 @@ class Model:
     mixture: Mixture | None = None
     beyond: int = 0
 
+    def parts(self, index):
+        """The names of the parts of a layer."""
+        other = self.plan.layers[index].delta is not None and self.family.recurrent
+        return other or self.family.layer
+
     def mixes(self, index):
         """Whether a layer has a mixture of experts."""
         return self.mixture is not None and index in self.mixture.layers
@@ -150,9 +159,12 @@ def decoder(config, *, length=None):
     layers = layers_of(keys)
     family, dim = DECODERS[keys.family], layers[0].dim
     for layer in layers:
-        as_heads(layer)
-        if not layer.causal:
-            raise keys.error("a Decoder hides the future, and this configuration doesn't")
+        built(keys, layer)
+    # in a text, time, height and width are one number
+    layers = tuple(
+        replace(layer, rope=layer.rope and replace(layer.rope, sections=()))
+        for layer in layers
+    )
     activation = "gelu_pytorch_tanh"
     if family.activation:
         activation = keys.choice(*family.activation, among=ACTIVATIONS)
@@ -190,6 +202,20 @@ def decoder(config, *, length=None):
     return replace(found, plan=planned(keys, layers))
 
 
+def built(keys, layer):
+    """Refuse a layer that no column builds."""
+    if not layer.causal:
+        raise keys.error("a Decoder hides the future, and this configuration doesn't")
+    if layer.latent is not None and layer.kind in ATTENTION:
+        as_latent(layer)
+    elif layer.delta is None:
+        if layer.kind not in ATTENTION:
+            raise keys.error(
+                f"layer {layer.index} is {layer.kind}, which a Decoder does not build"
+            )
+        as_heads(layer)
+
+
 def sources(state, model):
     """Where each array around the attention comes from; nothing is read yet.
 
@@ -212,14 +238,16 @@ def sources(state, model):
     beyond = [family.layers.format(layers + index) for index in range(model.beyond)]
     for index in range(layers):
         prefix = root + family.layers.format(index)
-        attention.append(root + names.module.format(index))
+        attention += [root + names.module.format(index), f"{prefix}linear_attn."]
         if model.mixes(index):
             more = places(state, family.experts, model.mixture.count, prefix, Source)
             found |= {f"blocks.{index}.feed_forward.{n}": one for n, one in more.items()}
-        for part, given in family.layer.items():
+        for part, given in model.parts(index).items():
             if model.mixes(index) and part.startswith("feed_forward."):
                 continue
-            name, *half = (given,) if isinstance(given, str) else given
+            several, *half = (given,) if isinstance(given, str) else given
+            tried = several.split("|")
+            name = next((n for n in tried if f"{prefix}{n}.weight" in state), tried[0])
             more = _source(model, part, prefix + name, *half, transposed=names.transposed)
             found |= {f"blocks.{index}.{ours}": source for ours, source in more.items()}
     for ours, source in found.items():
@@ -274,7 +302,7 @@ def _source(model, part, name, half=None, *, transposed=False):
     }
 
 
-def made(parts, layer, experts=None, **options):
+def made(parts, layer, experts=None, recurrent=None, **options):
     """A family out of its data, where what many have alike is one of the parts."""
 
     def joined(several):
@@ -283,7 +311,8 @@ def made(parts, layer, experts=None, **options):
 
     if experts is not None:
         experts = experts | {"names": joined(experts["names"])}
-    return Family(joined(layer), experts=experts, **options)
+    recurrent = None if recurrent is None else joined(recurrent)
+    return Family(joined(layer), recurrent, experts=experts, **options)
 
 
 READ = data("decoders.json")

@@ -5,6 +5,10 @@ from dataclasses import dataclass, replace
 __all__ = ["Mixture", "mixture", "places"]
 
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts")
+CHOSEN = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+)  # the second is Kimi's, as further ones below
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Mixture:
         shared_gated: whether a sigmoid for each token says how much that network counts.
         use_bias: whether the router and the experts have offsets.
         limit: the bound on what an expert multiplies, as in gpt-oss, or None.
+        inward: whether what an expert reads is multiplied by its score, as in Llama 4, not what it says.
         layers: the numbers of the layers that have a mixture; the others have one network.
     """
 
@@ -41,37 +46,37 @@ class Mixture:
     shared_gated: bool = False
     use_bias: bool = False
     limit: float | None = None
+    inward: bool = False
     layers: frozenset[int] = frozenset()
 
 
 def mixture(keys, told, hidden_dim, num_layers):
     """Read the mixtures of a family, `hidden_dim` wide within where no key says another width."""
-    first = keys.own(keys.count, "first_k_dense_replace", 0, least=0)
-    step = keys.own(keys.count, "decoder_sparse_step", 1)
-    dense = keys.own(keys.sequence, "mlp_only_layers", [], absent=[])
     width = keys.own(keys.count, "moe_intermediate_size", hidden_dim)
+    if "hidden" in told:
+        width = keys.count(told["hidden"])
     shared = keys.own(keys.count, "shared_expert_intermediate_size", None)
-    several = keys.own(keys.count, "n_shared_experts", None)
+    several = keys.own(
+        keys.count, "n_shared_experts", told.get("several"), "num_shared_experts"
+    )
     keys.only("swiglu_alpha", 1.702)
+    normalized = told.get("normalized", True)
     found = Mixture(
         count=keys.count(*COUNT),
-        chosen=keys.count("num_experts_per_tok"),
+        chosen=keys.count(*CHOSEN),
         hidden_dim=width,
         score=told.get("score", "softmax"),
-        normalized=keys.own(keys.flag, "norm_topk_prob", True),
+        normalized=keys.own(keys.flag, "norm_topk_prob", normalized, "moe_renormalize"),
         scale=keys.own(keys.number, "routed_scaling_factor", 1.0),
-        groups=keys.own(keys.count, "n_group", 1),
+        groups=keys.own(keys.count, "n_group", 1, "num_expert_group"),
         kept_groups=keys.own(keys.count, "topk_group", 1),
         corrected="correction" in told["names"],
         shared_dim=several * width if several else shared,
         shared_gated="shared_gate" in told["names"],
         use_bias=told.get("use_bias", False),
         limit=keys.own(keys.number, "swiglu_limit", None),
-        layers=frozenset(
-            index
-            for index in range(first, num_layers)
-            if (index + 1) % step == 0 and index not in dense
-        ),
+        inward=told.get("inward", False),
+        layers=layers_of(keys, told, num_layers),
     )
     each, rest = divmod(found.count, found.groups)
     kept = min(found.kept_groups, found.groups)
@@ -81,6 +86,27 @@ def mixture(keys, told, hidden_dim, num_layers):
             f"{found.groups} groups of {found.count} experts"
         )
     return found
+
+
+def layers_of(keys, told, num_layers):
+    """The numbers of the layers that have a mixture: listed, or all from one on but for some."""
+    listed = keys.own(keys.sequence, "moe_layers", None, absent=None)
+    kinds = keys.own(keys.sequence, "mlp_layer_types", None, absent=None)
+    if kinds is not None:
+        listed = [index for index, kind in enumerate(kinds) if kind == "sparse"]
+    if listed is not None:
+        return frozenset(listed)
+    first = keys.own(keys.count, "first_k_dense_replace", 0, least=0)
+    if "dense" in told:
+        first = keys.count("first_k_dense_replace", absent=told["dense"], least=0)
+    step = keys.own(keys.count, "decoder_sparse_step", 1)
+    step = keys.own(keys.count, "interleave_moe_layer_step", step)
+    dense = keys.own(keys.sequence, "mlp_only_layers", [], absent=[])
+    return frozenset(
+        index
+        for index in range(first, num_layers)
+        if (index + 1) % step == 0 and index not in dense
+    )
 
 
 def places(state, told, count, prefix, source):

@@ -198,9 +198,9 @@ class Keys:
             raise self.error(f"{name} must hold {length} entries, got {len(value)}")
         return list(value)
 
-    def own(self, read, name, otherwise, **options):
+    def own(self, read, name, otherwise, *others, **options):
         """What a method such as `count` reads of a key that only some families' classes have."""
-        return read(name, **options) if name in self.defaults else otherwise
+        return read(name, *others, **options) if name in self.defaults else otherwise
 
     def section(self, *names, absent=None):
         """A dictionary within the configuration."""

@@ -18,10 +18,6 @@ def as_latent(layer):
             f"layer {layer.index} must have a latent vector of keys and values, got heads of their own, "
             "which MultiHeadAttention builds"
         )
-    if layer.rope is None:
-        raise ValueError(
-            f"layer {layer.index} has no rotation, which LatentAttention does not build"
-        )
     if layer.selected is not None and (layer.indexer is None or layer.indexer.shared):
         raise ValueError(
             f"layer {layer.index} reads keys that another layer's indexer chose, which LatentAttention does "

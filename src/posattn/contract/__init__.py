@@ -52,6 +52,8 @@ from posattn.contract.models import (
     end_tokens,
     generation,
     layer_options,
+    next_positions,
+    packed,
     tokens,
 )
 from posattn.contract.numbers import (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from posattn.contract.arrays import integer_array
 from posattn.contract.numbers import at_least, ends, integer
 from posattn.contract.positions import cache_batch, positions_of
+from posattn.contract.recurrence import passed
 
 NORMS = ("rms", "layer")
 
@@ -29,16 +30,16 @@ def decoder_norm(norm, eps):
 
 
 def layer_options(given, index):
-    """Return the options of the attention of one layer."""
+    """Return the options of the attention of one layer, and a layer that stands in its place or None."""
     options = given(index) if callable(given) else given
-    if options is None:
-        return {}
+    if options is None or hasattr(options, "init_cache"):
+        return {}, options
     if not isinstance(options, Mapping):
         raise TypeError(
             "layer_options must be a dictionary or a function of a layer's number that returns one, "
             f"got {options!r}"
         )
-    return dict(options)
+    return dict(options), None
 
 
 def tokens(value, vocab_size, positions=None, *, known=True):
@@ -90,9 +91,29 @@ def caches(given, num_layers, tokens):
         got = type(given).__name__ if kind is TypeError else len(given)
         raise kind(f"cache must hold a cache for each of {num_layers} layers, got {got}")
     for one in given:
-        if not hasattr(one, "next_positions"):
+        if hasattr(one, "next_positions"):
+            cache_batch("tokens", tokens, 1, one)
+        elif not hasattr(one, "state"):
             raise TypeError(
                 f"cache must hold a cache for each of {num_layers} layers, "
                 f"got {type(one).__name__} for one of them"
             )
-        cache_batch("tokens", tokens, 1, one)
+
+
+def next_positions(cache, tokens):
+    """Return where the tokens stand by the first cache of several that knows, or None."""
+    known = (one for one in cache if hasattr(one, "next_positions"))
+    return next((one.next_positions(tokens.shape[-1]) for one in known), None)
+
+
+def packed(mask, documents, cache, shape, *, states):
+    """Reject a mask or numbers of documents that do not hold in all layers, some of which keep a state."""
+    passed(None, documents, shape[:-1], shape[-1])
+    if documents is not None and (cache is not None or callable(mask)):
+        given = "a cache" if cache is not None else "a mask that is a function"
+        raise ValueError(f"documents must be None beside {given}, got an array")
+    if states and mask is not None:
+        raise ValueError(
+            "mask must be None where layers keep a state, which it can't act on; give documents, or negative "
+            "positions of padding"
+        )

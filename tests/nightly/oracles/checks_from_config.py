@@ -141,12 +141,27 @@ ENCODERS = {
 }  # fmt: skip
 
 
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12}  # fmt: skip
+LATENT = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
+    "num_key_value_heads": 4, "head_dim": None}  # fmt: skip
+WHOLE = {  # whose layers have oracles of their own, checks_delta.py and checks_latent.py
+    "Qwen3.5-MoE": ("Qwen3_5MoeText", {"rope_parameters": DEFAULT | {"partial_rotary_factor": 0.75,
+        "mrope_section": [1, 1, 1]}, "shared_expert_intermediate_size": 24} | MOE | LINEAR),
+    "OLMo hybrid": ("OlmoHybrid", LINEAR | {"head_dim": None} | EOS),
+    "Kimi Linear": ("KimiLinear", LATENT | EOS | {"linear_head_dim": 8, "linear_num_heads": 4,
+        "num_hidden_layers": 5, "num_local_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 16, "n_group": 4, "topk_group": 2}),
+    "DeepSeek-V3": ("DeepseekV3", LATENT | ROPE | {"q_lora_rank": 12, "first_k_dense_replace": 1,
+        "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16, "n_group": 4,
+        "topk_group": 2}),
+}  # fmt: skip
 COUNTS_PADDING = {"Llama 4"}  # for the temperature, where transformers knows no positions
 
 
 def model_of(family, **more):
     """A small model with random weights, and no norm whose weight is 1."""
-    name, options = FAMILIES[family]
+    name, options = (FAMILIES | WHOLE)[family]
     small = {} if OWN_SIZES & options.keys() else SMALL
     options = {k: v for k, v in (small | options | more).items() if v is not None}
     config = getattr(transformers, f"{name}Config")(**options)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from posattn.jax.models.delta_layer import DeltaAttention
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.trees import as_pytree, register
 
@@ -122,7 +123,7 @@ class Block:
         residual_scale: a factor on what both add, as in Granite.
     """
 
-    attention: MultiHeadAttention
+    attention: Callable[..., Any]
     feed_forward: Callable[[Any], Any]
     attention_norm: Norm | None = None
     feed_forward_norm: Norm | None = None
@@ -133,9 +134,8 @@ class Block:
 
     def __call__(self, x, *, cache=None, **options):
         """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
-        heads = self.attention(
-            applied(self.attention_norm, x), causal=True, cache=cache, **options
-        )
+        read = applied(self.attention_norm, x)
+        heads = self.attention(read, cache=cache, **self._told(**options))
         heads, cache = (heads, None) if cache is None else heads
         heads = self.residual_scale * applied(self.attention_post_norm, heads)
         read = x if self.parallel else x + heads
@@ -144,9 +144,25 @@ class Block:
         return x + heads + fed, cache
 
     def attention_weights(self, x, **options):
-        """How much each token attends to each in every head, `(*batch, h, n, n)`."""
+        """How much each token attends to each in every head, `(*batch, h, n, n)`; None without pairs."""
+        if self.keeps_state:
+            return None
         read = applied(self.attention_norm, x)
-        return self.attention.attention_weights(read, causal=True, **options)
+        return self.attention.attention_weights(read, **self._told(**options))
+
+    @property
+    def keeps_state(self):
+        """Whether the layer keeps a state, not keys and values."""
+        return isinstance(self.attention, DeltaAttention)
+
+    def _told(self, *, mask=None, query_positions=None, documents=None, rng=None):
+        """What the layer hears of a call: with a state, which tokens are padding, not where they stand."""
+        if self.keeps_state:
+            there = None if query_positions is None else query_positions >= 0
+            return {"mask": there, "documents": documents}
+        drops = rng is not None and isinstance(self.attention, MultiHeadAttention)
+        told = {"mask": mask, "query_positions": query_positions, "causal": True}
+        return told | {"rng": rng} if drops else told
 
 
 def applied(norm, x):

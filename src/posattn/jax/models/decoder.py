@@ -13,7 +13,9 @@ from jaxtyping import Bool, Float, Integer
 
 from posattn import contract
 from posattn.jax.attention.cache import KVCache
+from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import Every
+from posattn.jax.attention.state_cache import StateCache
 from posattn.jax.models.block import Block, FeedForward, Norm, applied
 from posattn.jax.models.decoder_plan import from_config
 from posattn.jax.models.multi_head import Bias, MultiHeadAttention, Rotate
@@ -25,6 +27,7 @@ __all__ = ["Decoder"]
 Tokens = Integer[Array | np.ndarray, "*batch n"]
 Positions = Integer[Array | np.ndarray, "*#batch n"]
 CallMask = Bool[Array | np.ndarray, "*#batch #n n_k"] | contract.PositionMask
+Cache = KVCache | LatentCache | StateCache
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
@@ -125,7 +128,8 @@ class Decoder:
             bias: is added to the scores of all layers. Each layer has what it learns for itself.
             mask: a function of positions that always holds, such as `Window`.
             layer_options: further options of `MultiHeadAttention.init`: a dictionary, or a function of the
-                layer's number that returns one, such as `lambda i: {"mask": Window(64)} if i % 2 else {}`.
+                layer's number that returns one, such as `lambda i: {"mask": Window(64)} if i % 2 else {}`;
+                or another layer in its place, a `DeltaAttention` or a `LatentAttention`.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -152,8 +156,9 @@ class Decoder:
         network = {"gated": gated, "activation": activation, "use_bias": use_bias}
         blocks = []
         for index in range(num_layers):
-            options = shared | contract.layer_options(layer_options, index)
-            attention = MultiHeadAttention.init(keys[2 * index], **options)
+            options, attention = contract.layer_options(layer_options, index)
+            if attention is None:
+                attention = MultiHeadAttention.init(keys[2 * index], **shared | options)
             key = keys[2 * index + 1]
             fed = FeedForward.init(key, dim, hidden_dim, **network, dtype=dtype)
             norms = [Norm.init(norm, dim, eps, dtype) for _ in range(2)]
@@ -169,7 +174,7 @@ class Decoder:
         max_len: int,
         *,
         dtype: DTypeLike | None = None,
-    ) -> tuple[KVCache, ...]:
+    ) -> tuple[Cache, ...]:
         """Make an empty cache for each layer.
 
         Twin of :meth:`posattn.reference.Decoder.init_cache`.
@@ -182,9 +187,11 @@ class Decoder:
         Returns:
             The empty caches.
         """
-        layers = (block.attention for block in self.blocks)
         return tuple(
-            layer.init_cache(batch_shape, max_len, dtype=dtype) for layer in layers
+            block.attention.init_cache(
+                batch_shape, *[max_len] * (not block.keeps_state), dtype=dtype
+            )
+            for block in self.blocks
         )
 
     def __call__(
@@ -193,11 +200,12 @@ class Decoder:
         *,
         mask: CallMask | None = None,
         positions: Positions | None = None,
-        cache: Sequence[KVCache] | None = None,
+        documents: Positions | None = None,
+        cache: Sequence[Cache] | None = None,
         rng: Array | None = None,
     ) -> (
         Float[Array, "*batch n vocab_size"]
-        | tuple[Float[Array, "*batch n vocab_size"], tuple[KVCache, ...]]
+        | tuple[Float[Array, "*batch n vocab_size"], tuple[Cache, ...]]
     ):
         r"""The logits of each next token.
 
@@ -210,13 +218,15 @@ class Decoder:
             positions: where the tokens stand, integers, `(n)` or `(*batch, n)`. If not given,
                 $0, \ldots, n - 1$, or after those of the cache. A negative position marks padding, to
                 which nobody attends.
-            cache: the keys and values of the tokens before, one for each layer.
+            documents: another number for another document, integers, `(n)` or `(*batch, n)`: packed documents
+                don't see each other. Not with a cache.
+            cache: what was kept of the tokens before, one for each layer.
             rng: a JAX key where dropout draws from; None means no dropout.
 
         Returns:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
         """
-        x, cache = self._stream(tokens, mask, positions, cache, rng)
+        x, cache = self._stream(tokens, mask, positions, cache, rng, documents)
         logits = self._logits(x)
         return logits if cache is None else (logits, cache)
 
@@ -226,7 +236,7 @@ class Decoder:
         *,
         mask: CallMask | None = None,
         positions: Positions | None = None,
-    ) -> tuple[Float[Array, "*batch h n n"], ...]:
+    ) -> tuple[Float[Array, "*batch h n n"] | None, ...]:
         """How much each token attends to each, in every layer and head.
 
         Twin of :meth:`posattn.reference.Decoder.attention_weights`.
@@ -237,7 +247,7 @@ class Decoder:
             positions: where the tokens stand.
 
         Returns:
-            For each layer `(*batch, h, n, n)`.
+            For each layer `(*batch, h, n, n)`; None for one that keeps a state.
         """
         x, options = self._start(tokens, mask, positions)
         found = []
@@ -305,12 +315,14 @@ class Decoder:
         others = jnp.moveaxis(others, 0, -1)
         return jnp.concatenate([tokens, first[..., None], others], axis=-1)
 
-    def _start(self, tokens, mask, positions, cache=None):
+    def _start(self, tokens, mask, positions, cache=None, documents=None):
         """The stream before the first layer, and what every layer is told."""
         known = not isinstance(tokens, jax.core.Tracer)
         contract.tokens(tokens, len(self.embedding), positions, known=known)
+        states = any(block.keeps_state for block in self.blocks)
+        contract.packed(mask, documents, cache, tokens.shape, states=states)
         if cache is None:
-            mask = shown(mask, positions, tokens.shape)
+            mask = shown(mask, positions, tokens.shape, documents)
         else:
             contract.caches(cache, len(self.blocks), tokens)
         rows = self.embedding.at[tokens].get(
@@ -319,16 +331,16 @@ class Decoder:
         x = rows * self.embedding_scale
         if self.encoding is not None:
             if cache is not None and positions is None:
-                rows = cache[0].next_positions(tokens.shape[-1])
+                rows = contract.next_positions(cache, tokens)
             else:
                 rows = None if positions is None else jnp.maximum(positions, 0)
             x = self.encoding(x, positions=rows)
         x = applied(self.embedding_norm, x)
-        return x, {"mask": mask, "query_positions": positions}
+        return x, {"mask": mask, "query_positions": positions, "documents": documents}
 
-    def _stream(self, tokens, mask, positions, cache, rng=None):
+    def _stream(self, tokens, mask, positions, cache, rng=None, documents=None):
         """The stream after the last layer, and the cache of all tokens so far if there is one."""
-        x, options = self._start(tokens, mask, positions, cache)
+        x, options = self._start(tokens, mask, positions, cache, documents)
         caches, kept = cache or [None] * len(self.blocks), []
         for index, (block, own) in enumerate(zip(self.blocks, caches, strict=True)):
             key = None if rng is None else jax.random.fold_in(rng, index)
@@ -345,15 +357,18 @@ class Decoder:
         return self.logit_cap * jnp.tanh(logits / self.logit_cap)
 
 
-def shown(mask, positions, shape):
-    """The mask of a call that also hides padding, which stands at negative positions."""
+def shown(mask, positions, shape, documents=None):
+    """The mask of a call that also hides other documents, and padding, which stands at negative positions."""
     if not (mask is None or callable(mask)):
         contract.mask(mask, (*shape, shape[-1]))
+    if documents is not None:
+        same = jnp.asarray(documents[..., :, None] == documents[..., None, :])
+        mask = same if mask is None else mask & same
     if positions is None:
         return mask
     if callable(mask):
         return Every((mask, present))
-    there = present(positions, positions)
+    there = jnp.asarray(present(positions, positions))
     return there if mask is None else mask & there
 
 

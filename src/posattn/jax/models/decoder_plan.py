@@ -10,7 +10,9 @@ from jax.typing import DTypeLike
 
 from posattn.configs import decoders
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
+from posattn.jax.models.delta_layer import DeltaAttention
 from posattn.jax.models.experts import Experts
+from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.layer_plan import (
     added,
     arguments,
@@ -93,23 +95,28 @@ def block_of(model, index, key, dtype, state):
     """A block of the right shape, with attention that has its weights already."""
     layer, family = model.plan.layers[index], model.family
     own, other, bias = jax.random.split(key, 3)
-    options = arguments(layer, dtype) | {"bias": added(layer, bias, dtype)}
     shape = {"activation": ACTIVATIONS[model.activation], "dtype": dtype}
     if model.mixes(index):
         network = partial(Experts.init, other, layer.dim, model.mixture, **shape)
     else:
         shape |= {"gated": family.gated, "use_bias": model.use_bias}
         network = partial(FeedForward.init, other, layer.dim, model.hidden_dim, **shape)
-    if state is None:
-        attention, network = MultiHeadAttention.init(own, **options), network()
-    else:  # what is loaded anyway is not drawn first
-        attention = blank(MultiHeadAttention, own, options)
-        attention = loaded(attention, state, model.plan, index)
-        network = undrawn(network)
+    network = network() if state is None else undrawn(network)
+    if layer.delta is not None or layer.latent is not None:
+        kind = LatentAttention if layer.delta is None else DeltaAttention
+        given = {"weights": state, "dtype": dtype, "rng": own}
+        attention = kind.from_config(model.plan, index, **given)
+    else:
+        options = arguments(layer, dtype) | {"bias": added(layer, bias, dtype)}
+        if state is None:
+            attention = MultiHeadAttention.init(own, **options)
+        else:  # what is loaded anyway is not drawn first
+            attention = blank(MultiHeadAttention, own, options)
+            attention = loaded(attention, state, model.plan, index)
     norms = {
         name: Norm.init(family.norm, layer.dim, model.eps, dtype)
         for name in decoders.NORMS
-        if name in family.layer
+        if name in model.parts(index)
     }
     scaled = {"parallel": model.parallel, "residual_scale": model.residual_scale}
     return Block(attention, network, **norms, **scaled)

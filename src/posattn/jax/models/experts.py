@@ -71,7 +71,10 @@ class Experts:
             network, weight = expert
 
             def mixed():
-                return total + weight[..., None] * network(x)
+                counts = weight[..., None]
+                if self.mixture.inward:
+                    return total + network(counts * x)
+                return total + counts * network(x)
 
             return jax.lax.cond((weight != 0).any(), mixed, lambda: total), None
 

@@ -9,7 +9,9 @@ from jaxtyping import Bool, Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.cache import KVCache
+from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import Every
+from posattn.reference.attention.state_cache import StateCache
 from posattn.reference.models.block import Block, FeedForward, Norm, applied
 from posattn.reference.models.multi_head import Bias, MultiHeadAttention, Rotate
 from posattn.reference.validated import validated
@@ -19,6 +21,7 @@ __all__ = ["Decoder"]
 Tokens = Integer[np.ndarray, "*batch n"]
 Positions = Integer[np.ndarray, "*#batch n"]
 CallMask = Bool[np.ndarray, "*#batch #n n_k"] | contract.PositionMask
+Cache = KVCache | LatentCache | StateCache
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
@@ -124,7 +127,8 @@ class Decoder:
             bias: is added to the scores of all layers. Each layer has what it learns for itself.
             mask: a function of positions that always holds, such as `Window`.
             layer_options: further options of `MultiHeadAttention.init`: a dictionary, or a function of the
-                layer's number that returns one, such as `lambda i: {"mask": Window(64)} if i % 2 else {}`.
+                layer's number that returns one, such as `lambda i: {"mask": Window(64)} if i % 2 else {}`;
+                or another layer in its place, a `DeltaAttention` or a `LatentAttention`.
 
         Returns:
             The decoder.
@@ -149,22 +153,18 @@ class Decoder:
             "mask": mask,
         }
         network = {"gated": gated, "activation": activation, "use_bias": use_bias}
-        blocks = [
-            Block(
-                MultiHeadAttention.init(
-                    rng, **shared | contract.layer_options(layer_options, index)
-                ),
-                FeedForward.init(rng, dim, hidden_dim, **network),
-                Norm.init(norm, dim, eps),
-                Norm.init(norm, dim, eps),
-            )
-            for index in range(num_layers)
-        ]
+        blocks = []
+        for index in range(num_layers):
+            options, attention = contract.layer_options(layer_options, index)
+            if attention is None:
+                attention = MultiHeadAttention.init(rng, **shared | options)
+            fed = FeedForward.init(rng, dim, hidden_dim, **network)
+            blocks.append(Block(attention, fed, *(Norm.init(norm, dim, eps) for _ in "12")))
         return cls(embedding, tuple(blocks), Norm.init(norm, dim, eps), head, encoding)
 
     def init_cache(
         self, batch_shape: int | Sequence[int], max_len: int
-    ) -> tuple[KVCache, ...]:
+    ) -> tuple[Cache, ...]:
         """Make an empty cache for each layer.
 
         Args:
@@ -179,7 +179,8 @@ class Decoder:
             ValueError: if a number is too small.
         """
         return tuple(
-            block.attention.init_cache(batch_shape, max_len) for block in self.blocks
+            block.attention.init_cache(batch_shape, *[max_len] * (not block.keeps_state))
+            for block in self.blocks
         )
 
     def __call__(
@@ -188,11 +189,12 @@ class Decoder:
         *,
         mask: CallMask | None = None,
         positions: Positions | None = None,
-        cache: Sequence[KVCache] | None = None,
+        documents: Positions | None = None,
+        cache: Sequence[Cache] | None = None,
         rng: np.random.Generator | None = None,
     ) -> (
         Inexact[np.ndarray, "*batch n vocab_size"]
-        | tuple[Inexact[np.ndarray, "*batch n vocab_size"], tuple[KVCache, ...]]
+        | tuple[Inexact[np.ndarray, "*batch n vocab_size"], tuple[Cache, ...]]
     ):
         r"""The logits of each next token.
 
@@ -203,7 +205,9 @@ class Decoder:
             positions: where the tokens stand, integers, `(n)` or `(*batch, n)`. If not given,
                 $0, \ldots, n - 1$, or after those of the cache. A negative position marks padding, to
                 which nobody attends.
-            cache: the keys and values of the tokens before, one for each layer.
+            documents: another number for another document, integers, `(n)` or `(*batch, n)`: packed documents
+                don't see each other. Not with a cache.
+            cache: what was kept of the tokens before, one for each layer.
             rng: where dropout draws from; None means no dropout.
 
         Returns:
@@ -213,7 +217,7 @@ class Decoder:
             TypeError: if an array is not of its kind.
             ValueError: if shapes do not fit, a token is not in the vocabulary, or the cache is full.
         """
-        x, options = self._start(tokens, mask, positions, cache)
+        x, options = self._start(tokens, mask, positions, cache, documents)
         kept = []
         for block, own in zip(self.blocks, cache or [None] * len(self.blocks), strict=True):
             x, own = block(x, cache=own, rng=rng, **options)
@@ -227,7 +231,7 @@ class Decoder:
         *,
         mask: CallMask | None = None,
         positions: Positions | None = None,
-    ) -> tuple[Inexact[np.ndarray, "*batch h n n"], ...]:
+    ) -> tuple[Inexact[np.ndarray, "*batch h n n"] | None, ...]:
         """How much each token attends to each, in every layer and head.
 
         Args:
@@ -236,7 +240,7 @@ class Decoder:
             positions: where the tokens stand.
 
         Returns:
-            For each layer `(*batch, h, n, n)`.
+            For each layer `(*batch, h, n, n)`; None for one that keeps a state.
 
         Raises:
             TypeError: if an array is not of its kind.
@@ -297,21 +301,23 @@ class Decoder:
             ended = np.isin(last, ends)
         return text
 
-    def _start(self, tokens, mask, positions, cache=None):
+    def _start(self, tokens, mask, positions, cache=None, documents=None):
         """The stream before the first layer, and what every layer is told."""
         contract.tokens(tokens, len(self.embedding), positions)
+        states = any(block.keeps_state for block in self.blocks)
+        contract.packed(mask, documents, cache, tokens.shape, states=states)
         if cache is None:
-            mask = shown(mask, positions, tokens.shape)
+            mask = shown(mask, positions, tokens.shape, documents)
         else:
             contract.caches(cache, len(self.blocks), tokens)
             if positions is None:
-                positions = cache[0].next_positions(tokens.shape[-1])
+                positions = contract.next_positions(cache, tokens)
         x = self.embedding[tokens] * self.embedding_scale
         if self.encoding is not None:
             rows = None if positions is None else np.maximum(positions, 0)
             x = self.encoding(x, positions=rows)
         x = applied(self.embedding_norm, x)
-        return x, {"mask": mask, "query_positions": positions}
+        return x, {"mask": mask, "query_positions": positions, "documents": documents}
 
     def _logits(self, x):
         """What the stream says of the next tokens."""
@@ -322,10 +328,13 @@ class Decoder:
         return self.logit_cap * np.tanh(logits / self.logit_cap)
 
 
-def shown(mask, positions, shape):
-    """The mask of a call that also hides padding, which stands at negative positions."""
+def shown(mask, positions, shape, documents=None):
+    """The mask of a call that also hides other documents, and padding, which stands at negative positions."""
     if not (mask is None or callable(mask)):
         contract.mask(mask, (*shape, shape[-1]))
+    if documents is not None:
+        same = documents[..., :, None] == documents[..., None, :]
+        mask = same if mask is None else mask & same
     if positions is None:
         return mask
     if callable(mask):

@@ -22,6 +22,7 @@ class Experts:
     where $T$ are the experts with the highest scores. Dividing by their sum gives the softmax of the logits
     of $T$; some models don't divide. Others have sigmoids for scores, add a correction $\mathbf{b}$ to find
     $T$, and look for it only in the groups of experts whose two best scores have the highest sums.
+    Llama 4 has $f_e(w_e \mathbf{x})$ in place of $w_e f_e(\mathbf{x})$.
     A few models also have a network $f$ that every token passes, and fewer a gate $\mathbf{g}$ for it.
 
     Args:
@@ -50,7 +51,9 @@ class Experts:
         if self.shared_gate_weight is not None:
             total = total * sigmoid(x @ self.shared_gate_weight)
         for index, network in enumerate(self.experts):
-            total = total + weights[..., index, None] * network(x)
+            counts = weights[..., index, None]
+            inward = self.mixture.inward
+            total = total + (network(counts * x) if inward else counts * network(x))
         return total
 
 

@@ -4,6 +4,7 @@ from functools import partial
 
 from torch import nn
 
+from posattn.torch.models.delta_layer import DeltaAttention
 from posattn.torch.models.multi_head import MultiHeadAttention
 
 __all__ = []
@@ -69,7 +70,7 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        attention: MultiHeadAttention,
+        attention: nn.Module,
         feed_forward: nn.Module,
         attention_norm: nn.Module | None,
         feed_forward_norm: nn.Module | None,
@@ -82,9 +83,8 @@ class Block(nn.Module):
 
     def forward(self, x, *, cache=None, **options):
         """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
-        heads = self.attention(
-            applied(self.attention_norm, x), causal=True, cache=cache, **options
-        )
+        read = applied(self.attention_norm, x)
+        heads = self.attention(read, cache=cache, **self._told(**options))
         heads, cache = (heads, None) if cache is None else heads
         heads = applied(self.attention_post_norm, heads)
         attended = x.add(heads, alpha=self.residual_scale)
@@ -94,9 +94,25 @@ class Block(nn.Module):
         return attended.add(fed, alpha=self.residual_scale), cache
 
     def attention_weights(self, x, **options):
-        """How much each token attends to each in every head, `(*batch, h, n, n)`."""
+        """How much each token attends to each in every head, `(*batch, h, n, n)`; None without pairs."""
+        if self.keeps_state:
+            return None
         read = applied(self.attention_norm, x)
-        return self.attention.attention_weights(read, causal=True, **options)
+        return self.attention.attention_weights(read, **self._told(**options))
+
+    @property
+    def keeps_state(self):
+        """Whether the layer keeps a state, not keys and values."""
+        return isinstance(self.attention, DeltaAttention)
+
+    def _told(self, *, mask=None, query_positions=None, documents=None, rng=None):
+        """What the layer hears of a call: with a state, which tokens are padding, not where they stand."""
+        if self.keeps_state:
+            there = None if query_positions is None else query_positions >= 0
+            return {"mask": there, "documents": documents}
+        drops = rng is not None and isinstance(self.attention, MultiHeadAttention)
+        told = {"mask": mask, "query_positions": query_positions, "causal": True}
+        return told | {"rng": rng} if drops else told
 
 
 def applied(norm, x):

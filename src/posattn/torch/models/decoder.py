@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.attention.cache import KVCache
+from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import Every
 from posattn.torch.attention.random import Rng, seed
+from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.models.block import Block, FeedForward, applied, norm_of
 from posattn.torch.models.decoder_plan import from_config
 from posattn.torch.models.multi_head import Bias, MultiHeadAttention, Rotate
@@ -22,6 +24,7 @@ __all__ = ["Decoder"]
 Tokens = Integer[Tensor, "*batch n"]
 Positions = Integer[Tensor, "*#batch n"]
 CallMask = Bool[Tensor, "*#batch #n n_k"] | contract.PositionMask
+Cache = KVCache | LatentCache | StateCache
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
@@ -55,7 +58,8 @@ class Decoder(nn.Module):
             copied.
         mask: a function of positions that always holds, such as `Window`.
         layer_options: further options of `MultiHeadAttention`: a dictionary, or a function of the layer's
-            number that returns one, such as `lambda i: {"mask": Window(64)} if i % 2 else {}`.
+            number that returns one, such as `lambda i: {"mask": Window(64)} if i % 2 else {}`; or another
+            layer in its place, a `DeltaAttention` or a `LatentAttention`.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -115,8 +119,9 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList()
         for index in range(num_layers):
             schemes = {"rotate": deepcopy(rotate), "bias": deepcopy(bias)}
-            options = contract.layer_options(layer_options, index)
-            attention = MultiHeadAttention(**shared | schemes | options)
+            options, attention = contract.layer_options(layer_options, index)
+            if attention is None:
+                attention = MultiHeadAttention(**shared | schemes | options)
             network_of = FeedForward(dim, hidden_dim, **network)
             norms = (norm_of(norm, dim, eps, **made) for _ in range(2))
             self.blocks.append(Block(attention, network_of, *norms))
@@ -152,7 +157,7 @@ class Decoder(nn.Module):
         *,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
-    ) -> tuple[KVCache, ...]:
+    ) -> tuple[Cache, ...]:
         """Make an empty cache for each layer.
 
         Twin of :meth:`posattn.reference.Decoder.init_cache`.
@@ -167,8 +172,12 @@ class Decoder(nn.Module):
             The empty caches.
         """
         made = {"dtype": dtype, "device": device}
-        layers = (block.attention for block in self.blocks)
-        return tuple(layer.init_cache(batch_shape, max_len, **made) for layer in layers)
+        return tuple(
+            block.attention.init_cache(
+                batch_shape, *[max_len] * (not block.keeps_state), **made
+            )
+            for block in self.blocks
+        )
 
     def forward(
         self,
@@ -176,11 +185,12 @@ class Decoder(nn.Module):
         *,
         mask: CallMask | None = None,
         positions: Positions | None = None,
-        cache: Sequence[KVCache] | None = None,
+        documents: Positions | None = None,
+        cache: Sequence[Cache] | None = None,
         rng: Rng | None = None,
     ) -> (
         Float[Tensor, "*batch n vocab_size"]
-        | tuple[Float[Tensor, "*batch n vocab_size"], tuple[KVCache, ...]]
+        | tuple[Float[Tensor, "*batch n vocab_size"], tuple[Cache, ...]]
     ):
         """The logits of each next token.
 
@@ -192,13 +202,15 @@ class Decoder(nn.Module):
                 may attend, broadcasts to `(*batch, n, n_k)`; or a function of positions.
             positions: where the tokens stand, integers, `(n)` or `(*batch, n)`. If not given, from 0 on, or
                 after those of the cache. A negative position marks padding, to which nobody attends.
-            cache: the keys and values of the tokens before, one for each layer.
+            documents: another number for another document, integers, `(n)` or `(*batch, n)`: packed documents
+                don't see each other. Not with a cache.
+            cache: what was kept of the tokens before, one for each layer.
             rng: where dropout draws from, a generator or a seed; None means no dropout.
 
         Returns:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
         """
-        x, cache = self._stream(tokens, mask, positions, cache, rng)
+        x, cache = self._stream(tokens, mask, positions, cache, rng, documents)
         logits = self._logits(x)
         return logits if cache is None else (logits, cache)
 
@@ -208,7 +220,7 @@ class Decoder(nn.Module):
         *,
         mask: CallMask | None = None,
         positions: Positions | None = None,
-    ) -> tuple[Float[Tensor, "*batch h n n"], ...]:
+    ) -> tuple[Float[Tensor, "*batch h n n"] | None, ...]:
         """How much each token attends to each, in every layer and head.
 
         Twin of :meth:`posattn.reference.Decoder.attention_weights`.
@@ -219,7 +231,7 @@ class Decoder(nn.Module):
             positions: where the tokens stand.
 
         Returns:
-            For each layer `(*batch, h, n, n)`.
+            For each layer `(*batch, h, n, n)`; None for one that keeps a state.
         """
         x, options = self._start(tokens, mask, positions)
         found = []
@@ -279,26 +291,28 @@ class Decoder(nn.Module):
         missing = n + max_new_tokens - text.shape[-1]
         return torch.cat([text, last.expand(*batch, missing)], dim=-1)
 
-    def _start(self, tokens, mask, positions, cache=None):
+    def _start(self, tokens, mask, positions, cache=None, documents=None):
         """The stream before the first layer, and what every layer is told."""
         known = not (torch.compiler.is_compiling() or tokens.is_meta)
         contract.tokens(tokens, self.embedding.num_embeddings, positions, known=known)
+        states = any(block.keeps_state for block in self.blocks)
+        contract.packed(mask, documents, cache, tokens.shape, states=states)
         if cache is None:
-            mask = shown(mask, positions, tokens.shape)
+            mask = shown(mask, positions, tokens.shape, documents)
         else:
             contract.caches(cache, len(self.blocks), tokens)
             if positions is None:
-                positions = cache[0].next_positions(tokens.shape[-1])
+                positions = contract.next_positions(cache, tokens)
         x = self.embedding(tokens.long()) * self.embedding_scale
         if self.encoding is not None:
             rows = None if positions is None else positions.clamp(min=0)
             x = self.encoding(x, positions=rows)
         x = applied(self.embedding_norm, x)
-        return x, {"mask": mask, "query_positions": positions}
+        return x, {"mask": mask, "query_positions": positions, "documents": documents}
 
-    def _stream(self, tokens, mask, positions, cache, rng=None):
+    def _stream(self, tokens, mask, positions, cache, rng=None, documents=None):
         """The stream after the last layer, and the cache of all tokens so far if there is one."""
-        x, options = self._start(tokens, mask, positions, cache)
+        x, options = self._start(tokens, mask, positions, cache, documents)
         layers, kept = len(self.blocks), []
         caches, rngs = cache or [None] * layers, [None] * layers
         if rng is not None:  # each layer drops other weights
@@ -318,10 +332,13 @@ class Decoder(nn.Module):
         return self.logit_cap * torch.tanh(logits / self.logit_cap)
 
 
-def shown(mask, positions, shape):
-    """The mask of a call that also hides padding, which stands at negative positions."""
+def shown(mask, positions, shape, documents=None):
+    """The mask of a call that also hides other documents, and padding, which stands at negative positions."""
     if not (mask is None or callable(mask)):
         contract.mask(mask, (*shape, shape[-1]))
+    if documents is not None:
+        same = documents[..., :, None] == documents[..., None, :]
+        mask = same if mask is None else mask & same
     if positions is None:
         return mask
     if callable(mask):

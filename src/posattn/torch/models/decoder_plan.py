@@ -5,8 +5,11 @@ from torch import nn
 
 from posattn.configs import decoders
 from posattn.torch.models.block import gelu, norm_of, silu
+from posattn.torch.models.delta_layer import DeltaAttention
 from posattn.torch.models.experts import Experts
+from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.layer_plan import arguments, load, state_of
+from posattn.torch.models.multi_head import MultiHeadAttention
 from posattn.torch.position.learned import LearnedPositionalEncoding
 
 __all__ = []
@@ -87,7 +90,7 @@ def empty(cls, model, rng, **options):
         use_bias=model.use_bias,
         tied=model.tied,
         encoding=encoding,
-        layer_options=lambda index: arguments(layers[index], **options),
+        layer_options=lambda index: layer_of(model.plan, index, rng, options),
         **options,
         rng=rng,
     )
@@ -99,7 +102,7 @@ def empty(cls, model, rng, **options):
             block.feed_forward = Experts(first.dim, model.mixture, activation, **options)
             block.feed_forward.reset_parameters(rng)
         for name in decoders.NORMS:
-            there = name in family.layer
+            there = name in model.parts(index)
             setattr(block, name, norm_of(*norm, **options) if there else None)
     if "embedding_norm" in family.top:
         made.embedding_norm = norm_of(*norm, **options)
@@ -109,11 +112,25 @@ def empty(cls, model, rng, **options):
     return made
 
 
+def layer_of(plan, index, rng, options):
+    """The options of `MultiHeadAttention`, or the layer of another kind, without weights of a model."""
+    layer = plan.layers[index]
+    if layer.delta is None and layer.latent is None:
+        return arguments(layer, **options)
+    kind = LatentAttention if layer.delta is None else DeltaAttention
+    return kind.from_config(plan, index, **options, rng=rng)
+
+
 @torch.no_grad()
 def fill(made, model, state):
     """Copy the weights of a model."""
     own = dict(made.named_parameters()) | dict(made.named_buffers())
     for name, source in decoders.sources(state, model).items():
         own[name].copy_(decoders.read(state, source, own[name].shape))
+    like = {"dtype": made.embedding.weight.dtype, "device": made.embedding.weight.device}
     for index, block in enumerate(made.blocks):
-        load(block.attention, state, model.plan, index)
+        if isinstance(block.attention, MultiHeadAttention):
+            load(block.attention, state, model.plan, index)
+        else:
+            kind = type(block.attention)
+            block.attention = kind.from_config(model.plan, index, weights=state, **like)

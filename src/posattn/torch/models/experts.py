@@ -55,7 +55,9 @@ class Experts(nn.Module):
             return total
         for network, weight in zip(self.experts, weights.unbind(-1), strict=True):
             there = weight.nonzero(as_tuple=True)
-            total[there] += weight[there][:, None] * network(x[there])
+            read, counts = x[there], weight[there][:, None]
+            inward = self.mixture.inward
+            total[there] += network(counts * read) if inward else counts * network(read)
         return total
 
 
