@@ -143,6 +143,32 @@ def test_chunks_and_steps_behind_padding_are_the_prompt(column, cuts):
     assert error(got[1], whole[1]) <= BOUND["float64"]
 
 
+def test_a_layer_that_shares_reads_what_the_one_before_has_selected(column):
+    layer, shared = layer_of(column, made(column)), layer_of(column, None)
+    if column.name == "torch":
+        shared.shared = True
+    else:
+        shared = replace(shared, shared=True)
+    x = column.array(X)
+    out, select = layer(x, causal=True, return_select=True)
+    assert error(column.numpy(out), column.numpy(layer(x, causal=True))) == 0
+    weights = column.numpy(shared.attention_weights(x, causal=True, select=select))
+    places = column.numpy(select)
+    for b, i in np.ndindex(2, N):
+        assert set(np.nonzero(weights[b, 0, i])[0]) == set(places[b, i]) - {-1}
+    whole = column.numpy(shared(x, causal=True, select=select))
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    caches = [part.init_cache((2,), N, **dtype) for part in (layer, shared)]
+    for part in (slice(0, 7), slice(7, 8), slice(8, N)):
+        *_, caches[0], some = layer(x[:, part], cache=caches[0], return_select=True)
+        out, caches[1] = shared(x[:, part], cache=caches[1], select=some)
+        assert error(column.numpy(out), whole[:, part]) <= BOUND["float64"]
+    with pytest.raises(ValueError, match="select must be given to a layer with shared"):
+        shared(x, causal=True)
+    with pytest.raises(ValueError, match="select must be None in a layer without shared"):
+        layer(x, causal=True, select=select)
+
+
 SMALL = {
     "model_type": "deepseek_v32",
     "hidden_size": DIM,
@@ -216,9 +242,7 @@ def test_a_plan_says_which_layers_take_the_choice_of_another():
         assert got == [*shared], told
         own = 8 - len(got)
         assert plan.cache_bytes(10, 1) == 10 * (8 * (6 + 4) + own * WIDTH)
-    reused = config | {"indexer_types": ["full"] + ["shared"] * 7}
-    with pytest.raises(ValueError, match="layer 1 reads keys that another layer's indexer"):
-        posattn.torch.LatentAttention.from_config(reused, 1)
+    assert plan.describe(7).count("chosen by the indexer of layer 0") == 1
     with pytest.raises(ValueError, match="indexer_types must hold 'full' or 'shared'"):
         configs.plan(config | {"indexer_types": ["shared"] * 8})
 
@@ -226,15 +250,18 @@ def test_a_plan_says_which_layers_take_the_choice_of_another():
 @pytest.mark.parametrize(
     ("family", "words"),
     [
-        ("deepseek_v32", "an indexer that rotates halves, rotary base 10000, neighbors"),
-        ("glm_moe_dsa", "an indexer, rotary base 10000, neighbors"),
+        (
+            "deepseek_v32",
+            "an indexer of 16 heads of 4 that rotates halves, rotary base 10000, neighbors",
+        ),
+        ("glm_moe_dsa", "an indexer of 16 heads of 4, rotary base 10000, neighbors"),
         (
             "axk2",
-            "an indexer that rotates halves, rotary base 10000, neighbors; gated output",
+            "16 heads of 4 that rotates halves, rotary base 10000, neighbors; gated output",
         ),
         (
             "hy_v4",
-            "an indexer that rotates halves of its last entries, rotary base 10000, halves",
+            "16 heads of 4 that rotates halves of its last entries, rotary base 10000, halves",
         ),
     ],
 )

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Indexer"]
+__all__ = ["SHARED", "Indexer"]
+
+SHARED = "the last indexer before"
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,11 @@ class Indexer:
     def words(self, rope):
         """Who chooses, and how it rotates if not as the layer does."""
         if self.shared:
-            return "the last indexer before"
+            return SHARED
+        said = f"an indexer of {self.num_heads} heads of {self.head_dim}"
         if rope is None or (self.layout, self.last) == (rope.layout, False):
-            return "an indexer"
+            return said
         if self.layout is None:
-            return "an indexer without position"
+            return f"{said} without position"
         pairs = {"half": "halves", "interleaved": "neighbors"}[self.layout]
-        return f"an indexer that rotates {pairs}" + " of its last entries" * self.last
+        return f"{said} that rotates {pairs}" + " of its last entries" * self.last

@@ -22,14 +22,13 @@ def as_latent(layer):
         raise ValueError(
             f"layer {layer.index} has no rotation, which LatentAttention does not build"
         )
-    if layer.selected is not None and (layer.indexer is None or layer.indexer.shared):
+    index = layer.indexer
+    unknown = (
+        layer.selected is not None if index is None else index.last or not index.layout
+    )
+    if unknown:
         raise ValueError(
-            f"layer {layer.index} reads keys that another layer's indexer chose, which LatentAttention does "
-            "not build"
-        )
-    if layer.indexer is not None and (layer.indexer.last or layer.indexer.layout is None):
-        raise ValueError(
-            f"layer {layer.index} has {layer.indexer}, which LightningIndexer does not build"
+            f"layer {layer.index} has {index}, which LightningIndexer does not build"
         )
     refuse_others(layer, KNOWN, "LatentAttention")
 
@@ -74,7 +73,7 @@ def _wanted(layer):
             "query_norm": ("q_a_layernorm.weight", (widths.query_rank,)),
             "query": ("q_b_proj.weight", (queries, widths.query_rank)),
         }
-    if layer.indexer is not None:
+    if layer.indexer is not None and not layer.indexer.shared:
         many, width = layer.indexer.num_heads, layer.indexer.head_dim
         queries = many * width, widths.query_rank or dim
         wanted |= {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from posattn import contract
 from posattn.configs.indexers import Indexer
 from posattn.configs.recurrent import Delta
-from posattn.configs.words import sentence, table
+from posattn.configs.words import described, sentence, table
 
 __all__ = [
     "Buckets",
@@ -364,7 +364,7 @@ class Plan:
             IndexError: if there is no such layer.
         """
         found = self.layers[layer]
-        return f"layer {found.index} of {len(self.layers)}: {sentence(found)}"
+        return f"layer {found.index} of {len(self.layers)}: {described(self, found)}"
 
     def cache_bytes(self, tokens, itemsize=2):
         """How many bytes the caches of all layers take for one sequence; linear layers are not counted.

@@ -144,12 +144,15 @@ from posattn.contract.schemes import (
 )
 from posattn.contract.selection import (
     choice,
+    chosen_before,
+    chosen_once,
     group_keys,
     group_scores,
     group_size,
     indexer,
     indexer_sizes,
     indexer_weights,
+    returned,
     selected,
 )
 from posattn.contract.workers import (

@@ -123,3 +123,28 @@ def indexer_weights(part, x, narrow):
     _shape("query_weight", part.query_weight, ("d_q", num_heads * width))
     sequence("x", x, dim)
     sequence("narrow", narrow, part.query_weight.shape[0])
+
+
+def chosen_once(shared, indexer):
+    """Reject a layer that has an indexer and takes the choice of another's."""
+    if shared and indexer is not None:
+        raise ValueError(f"indexer must be None in a layer with shared, got {indexer!r}")
+
+
+def chosen_before(select, shared):
+    """Reject indices for a layer that does not share a choice, or their absence in one that does."""
+    if shared and select is None:
+        raise ValueError(
+            "select must be given to a layer with shared, which reads the keys that the indexer of a layer "
+            "before has selected: what return_select=True returns there, got None"
+        )
+    if select is not None and not shared:
+        raise ValueError(
+            f"select must be None in a layer without shared, got shape {tuple(select.shape)}"
+        )
+
+
+def returned(out, cache, select, with_select):
+    """What a call of a layer returns: its output, and what else there is."""
+    found = (out, *(() if cache is None else (cache,)), *([select] * with_select))
+    return found if len(found) > 1 else out

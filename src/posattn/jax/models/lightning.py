@@ -112,7 +112,7 @@ class LightningIndexer:
     @classmethod
     def of_layer(cls, layer, rng, dtype):
         """The indexer of a layer of a plan, or None."""
-        if layer.indexer is None:
+        if layer.indexer is None or layer.indexer.shared:
             return None
         return cls.init(
             rng,

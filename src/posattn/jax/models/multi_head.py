@@ -12,12 +12,13 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
+from posattn.configs.reading import as_heads
 from posattn.jax.attention import attention, definition
 from posattn.jax.attention.cache import KVCache, beyond, rule_of
 from posattn.jax.attention.call import Positions, call_at
 from posattn.jax.attention.heads import merge_heads
 from posattn.jax.attention.masks import for_one_argument, span
-from posattn.jax.models.layer_plan import from_config
+from posattn.jax.models.layer_plan import added, arguments, blank, from_config, loaded
 from posattn.jax.models.projections import (
     Inputs,
     affine,
@@ -234,6 +235,15 @@ class MultiHeadAttention:
         return KVCache.init(*sizes, **options)
 
     from_config = classmethod(from_config)
+
+    @classmethod
+    def _of_layer(cls, layer, rng, dtype, loads):
+        """A layer as a plan describes it, with zeros where it loads weights."""
+        as_heads(layer)
+        options = arguments(layer, dtype) | {"bias": added(layer, rng, dtype)}
+        return blank(cls, rng, options) if loads else cls.init(rng, **options)
+
+    _loaded = loaded
 
     def __call__(
         self,

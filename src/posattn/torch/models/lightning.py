@@ -73,7 +73,7 @@ class LightningIndexer(nn.Module):
     @classmethod
     def of_layer(cls, layer, **options):
         """The indexer of a layer of a plan, or None; `options` are dtype, device and rng."""
-        if layer.indexer is None:
+        if layer.indexer is None or layer.indexer.shared:
             return None
         return cls(
             layer.dim,

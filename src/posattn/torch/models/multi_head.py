@@ -8,13 +8,14 @@ from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor, nn
 
 from posattn import contract
+from posattn.configs.reading import as_heads
 from posattn.torch.attention import attention, definition
 from posattn.torch.attention.cache import KVCache, appended, visible_to
 from posattn.torch.attention.call import Positions, call_at
 from posattn.torch.attention.heads import merge_heads
 from posattn.torch.attention.masks import span
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
-from posattn.torch.models.layer_plan import from_config
+from posattn.torch.models.layer_plan import arguments, from_config, load
 from posattn.torch.models.projections import (
     Inputs,
     as_given,
@@ -147,6 +148,15 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters(rng)
 
     from_config = classmethod(from_config)
+
+    @classmethod
+    def _of_layer(cls, layer, **options):
+        """A layer as a plan describes it."""
+        as_heads(layer)
+        rng = {"rng": options.pop("rng")}
+        return cls(**arguments(layer, **options), **rng)
+
+    _load = load
 
     def __setattr__(self, name, value):
         if name in ("rotate", "bias"):
