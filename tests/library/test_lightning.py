@@ -163,10 +163,108 @@ def test_a_layer_that_shares_reads_what_the_one_before_has_selected(column):
         *_, caches[0], some = layer(x[:, part], cache=caches[0], return_select=True)
         out, caches[1] = shared(x[:, part], cache=caches[1], select=some)
         assert error(column.numpy(out), whole[:, part]) <= BOUND["float64"]
-    with pytest.raises(ValueError, match="select must be given to a layer with shared"):
+    with pytest.raises(ValueError, match="select must be given"):
         shared(x, causal=True)
-    with pytest.raises(ValueError, match="select must be None in a layer without shared"):
+    with pytest.raises(ValueError, match="select must be None where shared is False"):
         layer(x, causal=True, select=select)
+
+
+POOLED = {  # the weights of an indexer of two heads, and of four heads of attention with two of keys
+    "query_weight": draw(420, DIM, 2 * WIDTH),
+    "key_weight": draw(421, DIM, WIDTH),
+    "query_norm_weight": draw(422, WIDTH),
+    "key_norm_weight": draw(423, WIDTH),
+}
+ROLES = "query", "key", "value", "output"
+GROUPED = [draw(424 + i, *s) for i, s in enumerate([(6, 16), (6, 8), (6, 8), (16, 6)])]
+
+
+def grouped(column, pooled):
+    """A layer whose indexer picks two blocks of three keys."""
+    rotate = column.Rotary(layout="half", frequencies=[0.5])
+    options = {"count": 2, "size": 3, "pooled": pooled, "rotate": rotate}
+    weights = {name: column.array(x) for name, x in POOLED.items()}
+    matrices = dict(zip(ROLES, map(column.array, GROUPED), strict=True))
+    sizes = {"num_kv_heads": 2, "rotate": rotate}
+    if column.name != "torch":
+        weights |= {"key_norm_bias": None, "head_weight": None}
+        indexer = column.LightningIndexer(**weights, **options)
+        named = {f"{role}_weight": w for role, w in matrices.items()}
+        return column.MultiHeadAttention(**named, num_heads=4, **sizes, indexer=indexer)
+    indexer = column.LightningIndexer(DIM, 2, WIDTH, **options)
+    layer = column.MultiHeadAttention(DIM, 4, head_dim=4, **sizes, indexer=indexer)
+    named = {f"{role}.weight": w.mT for role, w in matrices.items()}
+    for name, w in weights.items():
+        named[f"indexer.{name.replace('_weight', '.weight')}"] = w.mT if w.ndim > 1 else w
+    layer.double().load_state_dict(named)
+    return layer.requires_grad_(False)
+
+
+def blocks_by_hand(x, pooled):
+    """The keys of each head of keys and query of one text, one block at a time."""
+
+    def normed(v, name):
+        return v / np.sqrt((v * v).mean() + 1e-6) * POOLED[name]
+
+    keys, found = x @ POOLED["key_weight"], np.zeros((2, len(x), len(x)), bool)
+    for h, i in np.ndindex(2, len(x)):
+        queries = (x[i] @ POOLED["query_weight"]).reshape(2, WIDTH)
+        queries = [turned(normed(q, "query_norm_weight"), i) for q in queries]
+        blocks = [range(b, min(b + 3, i + 1)) for b in range(0, i + 1, 3)]
+        own = blocks.pop() if pooled == "max" or len(blocks[-1]) < 3 else ()
+        if pooled == "max":
+            key = [turned(normed(k, "key_norm_weight"), j) for j, k in enumerate(keys)]
+            scores = [max(queries[h] @ key[j] for j in block) for block in blocks]
+        else:
+            means = [normed(keys[b].mean(0), "key_norm_weight") for b in blocks]
+            means = [turned(k, b[0]) for k, b in zip(means, blocks, strict=True)]
+            scores = [sum(max(q @ k, 0) for q in queries) for k in means]
+        order = sorted(range(len(blocks)), key=lambda b, s=scores: -s[b])
+        best = [blocks[b] for b in order[: 1 if pooled == "max" else 2]]
+        found[h, i, [j for block in (*best, own) for j in block]] = True
+    return found
+
+
+@pytest.mark.parametrize("pooled", ["max", "mean"])
+def test_heads_read_the_blocks_that_the_formula_selects(column, pooled):
+    layer = grouped(column, pooled)
+    x = column.array(X)
+    weights = column.numpy(layer.attention_weights(x, causal=True))
+    for b in range(2):
+        want = blocks_by_hand(X[b], pooled).repeat(2, axis=0)
+        assert ((weights[b] > 0) == want).all()
+    reference = grouped(REFERENCE, pooled)
+    assert_close(column, layer(x, causal=True), reference(X, causal=True))
+
+
+@pytest.mark.parametrize("pooled", ["max", "mean"])
+def test_blocks_begin_with_each_text(column, pooled):
+    layer, x = grouped(column, pooled), column.array(X)
+    whole = column.numpy(layer(x, causal=True))
+    seen = np.tri(N, dtype=bool) & (PADDED[:, None] >= 0)
+    where = np.maximum(PADDED, 0)
+    alone = column.numpy(layer(x[:1, 3:], causal=True))
+    padded = layer(x, mask=column.array(seen), query_positions=column.positions(where))
+    assert error(column.numpy(padded)[0, 3:], alone[0]) <= BOUND["float64"]
+    place = np.array([*range(4), *range(N - 4)])
+    packed = np.tri(N, dtype=bool) & ((np.arange(N) < 4)[:, None] == (np.arange(N) < 4))
+    out = layer(x, mask=column.array(packed), query_positions=column.positions(place))
+    apart = [layer(x[:, part], causal=True) for part in (slice(0, 4), slice(4, N))]
+    apart = np.concatenate([column.numpy(part) for part in apart], axis=1)
+    assert error(column.numpy(out), apart) <= BOUND["float64"]
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    cache, outs = layer.init_cache((2,), N, **dtype), []
+    for start, stop in ((0, 6), (6, 8), (6, 8), (8, 9), (9, N)):
+        if start == 6 and len(outs) == 2:  # what was rejected comes again
+            cache, outs = cache.trim(2), outs[:1]
+        at = column.positions(PADDED[:, start:stop])
+        out, cache = layer(x[:, start:stop], cache=cache, query_positions=at)
+        outs.append(column.numpy(out))
+    got = np.concatenate(outs, axis=1)
+    assert error(got[1], whole[1]) <= BOUND["float64"]
+    assert error(got[0, 3:], alone[0]) <= BOUND["float64"]
+    with pytest.raises(ValueError, match="cache must be one that init_cache"):
+        layer(x, cache=column.KVCache.init((2,), 2, N, 4, **dtype))
 
 
 SMALL = {

@@ -4,9 +4,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from posattn.configs.defaults import origin_of
-from posattn.configs.indexers import SHARED
 
-__all__ = ["described", "sentence", "table"]
+__all__ = ["sentence", "table"]
 
 MOST = 4  # of ranges that are all written
 
@@ -41,15 +40,6 @@ def sentence(layer):
     if layer.kv_layer is not None:
         heads += f", keys and values of layer {layer.kv_layer}"
     return "; ".join([*parts, heads])
-
-
-def described(plan, layer):
-    """The same where other layers are known: it names the layer whose indexer chooses."""
-    own = [
-        x.index for x in plan.layers[: layer.index] if x.indexer and not x.indexer.shared
-    ]
-    whose = f"the indexer of layer {own[-1]}" if own else SHARED
-    return sentence(layer).replace(SHARED, whose)
 
 
 def _seen(layer):

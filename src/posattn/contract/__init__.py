@@ -145,11 +145,12 @@ from posattn.contract.schemes import (
 from posattn.contract.selection import (
     choice,
     chosen_before,
-    chosen_once,
     group_keys,
     group_scores,
     group_size,
+    indexed,
     indexer,
+    indexer_keys,
     indexer_sizes,
     indexer_weights,
     returned,

@@ -24,6 +24,7 @@ from posattn.jax.attention.masks import all_of, for_heads, of_pairs
 from posattn.jax.models.head_norm import normed
 from posattn.jax.models.layer_plan import from_config, rotation
 from posattn.jax.models.lightning import LightningIndexer
+from posattn.jax.models.projections import rotated
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -91,7 +92,6 @@ class LatentAttention:
     shared: bool = field(default=False, metadata=STATIC)
 
     def __post_init__(self):
-        contract.chosen_once(self.shared, self.indexer)
         object.__setattr__(self, "rotate", as_pytree(self.rotate))
 
     @classmethod
@@ -185,7 +185,9 @@ class LatentAttention:
             for name, array in latent_weights(state, plan, index).items()
         }
         if self.indexer is not None:
-            picked["indexer"] = self.indexer.of_weights(picked)
+            own = [name for name in picked if name.startswith("indexer_")]
+            own = {name.removeprefix("indexer_"): picked.pop(name) for name in own}
+            picked["indexer"] = replace(self.indexer, **own)
         return replace(self, **picked)
 
     def init_cache(
@@ -345,27 +347,24 @@ class LatentAttention:
         content, rotation = jnp.split(query, [widths.content], axis=-1)
         latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = normed(latent, self.kv_norm_weight, self.eps)
-        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
+        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
         latent = [latent, key]
         if self.indexer is not None:
             latent.append(self.indexer.keys(x, positions.key))
         latent = jnp.concatenate(latent, axis=-1)
-        return content, self._turn(rotation, positions.query), latent, positions, narrow
+        rotation = rotated(self.rotate, 0, rotation, positions.query)
+        return content, rotation, latent, positions, narrow
 
     def _select(self, select, x, narrow, key, positions, mask, causal):
         """The keys that each query reads, where an indexer selects them."""
         contract.chosen_before(select, self.shared)
-        if self.indexer is None:
+        if self.shared or self.indexer is None:
             return select
         shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
         seen = of_pairs(mask, positions, shape)
         if seen is not None and seen.ndim > 2:
             seen = jnp.any(seen, axis=-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
-
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_r)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""

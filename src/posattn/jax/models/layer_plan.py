@@ -238,6 +238,11 @@ def loaded(layer, state, plan, index):
             field = f"{part}_{kind}"
             array = array.T if kind == "weight" else array
             new[field] = taken(array, getattr(layer, field).dtype, state)
+        elif part == "indexer":
+            own = taken(array.T, layer.query_weight.dtype, state)
+            own = own + (described.key_norm.plus_one and "norm" in kind)
+            index = replace(layer.indexer, **{kind.replace(".", "_"): own})
+            layer = replace(layer, indexer=index)
         elif part == "sinks":
             new["sinks"] = taken(array, layer.sinks.dtype, state)
         elif part == "bias":

@@ -18,7 +18,8 @@ from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import all_of, for_heads, of_pairs
-from posattn.reference.models.lightning import LightningIndexer
+from posattn.reference.models.lightning import LightningIndexer, normed
+from posattn.reference.models.projections import rotated
 from posattn.reference.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -121,9 +122,6 @@ class LatentAttention:
     eps: float = 1e-6
     indexer: LightningIndexer | None = None
     shared: bool = False
-
-    def __post_init__(self):
-        contract.chosen_once(self.shared, self.indexer)
 
     @classmethod
     def init(
@@ -338,33 +336,30 @@ class LatentAttention:
         """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
         narrow = x
         if self.query_down_weight is not None:
-            narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
+            narrow = normed(x @ self.query_down_weight, self.query_norm_weight, self.eps)
         query = split_heads(narrow @ self.query_weight, self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = np.split(query, [widths.content], axis=-1)
         latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-        latent = _norm(latent, self.kv_norm_weight, self.eps)
-        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
+        latent = normed(latent, self.kv_norm_weight, self.eps)
+        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
         latent = [latent, key]
         if self.indexer is not None:
             latent.append(self.indexer.keys(x, positions.key))
         latent = np.concatenate(latent, axis=-1)
-        return content, self._turn(rotation, positions.query), latent, positions, narrow
+        rotation = rotated(self.rotate, 0, rotation, positions.query)
+        return content, rotation, latent, positions, narrow
 
     def _select(self, select, x, narrow, key, positions, mask, causal):
         """The keys that each query reads, where an indexer selects them."""
         contract.chosen_before(select, self.shared)
-        if self.indexer is None:
+        if self.shared or self.indexer is None:
             return select
         shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
         seen = of_pairs(mask, positions, shape)
         if seen is not None and seen.ndim > 2:
             seen = np.any(seen, axis=-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
-
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_r)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
@@ -385,8 +380,3 @@ class LatentAttention:
         """The factor on the products."""
         width = widths.content + widths.rotary
         return width**-0.5 if self.scale is None else self.scale
-
-
-def _norm(x, weight, eps):
-    """Divide by the root mean square."""
-    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)

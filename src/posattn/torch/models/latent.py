@@ -18,9 +18,10 @@ from posattn.torch.attention.gathered import as_mask
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads, of_pairs
+from posattn.torch.models.head_norm import normed
 from posattn.torch.models.layer_plan import from_config, rotation
 from posattn.torch.models.lightning import LightningIndexer
-from posattn.torch.models.projections import autocasts, floating_weight, made_by
+from posattn.torch.models.projections import autocasts, floating_weight, made_by, rotated
 from posattn.torch.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -105,11 +106,6 @@ class LatentAttention(nn.Module):
         self.dim, self.num_heads = self.output.out_features, sizes.num_heads
         self.kv_rank, self.content_dim, self.rotary_dim, self.value_dim = sizes.widths
         self.rotate = rotate
-        if not isinstance(indexer, LightningIndexer | None):
-            raise TypeError(
-                f"indexer must be a posattn.torch.LightningIndexer or None, got {indexer!r}"
-            )
-        contract.chosen_once(shared, indexer)
         self.indexer, self.shared = indexer, shared
         self.scale = None if scale is None else contract.scale(scale)
         self.reset_parameters(rng)
@@ -232,7 +228,7 @@ class LatentAttention(nn.Module):
             latent, causal = cache.latent, False
             masks.append(rule(cache))
             positions = Positions(positions.query, cache.positions)
-        latent, chosen = self._keys_of_indexer(latent)
+        latent, chosen = latent.tensor_split([self.kv_rank + self.rotary_dim], dim=-1)
         absorbed = cache is not None and self._absorbs(x.shape[-2])
         if absorbed:
             content = content @ self._of_heads(self.key)
@@ -294,7 +290,7 @@ class LatentAttention(nn.Module):
         """
         contract.sequence("x", x, self.dim)
         content, rotated, latent, positions, narrow = self._projected(x, query_positions)
-        latent, chosen = self._keys_of_indexer(latent)
+        latent, chosen = latent.tensor_split([self.kv_rank + self.rotary_dim], dim=-1)
         query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
@@ -311,37 +307,29 @@ class LatentAttention(nn.Module):
             contract.floating("x", x, like=weight, owner="the weights")
         narrow = x
         if self.query_norm is not None:
-            narrow = _normed(self.query_norm, self.query_down(x))
+            narrow = normed(self.query_norm, self.query_down(x))
         query = split_heads(self.query(narrow), self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
         latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
-        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = [_normed(self.kv_norm, latent), key]
+        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
+        latent = [normed(self.kv_norm, latent), key]
         if self.indexer is not None:
             latent.append(self.indexer.keys(x, positions.key).to(key.dtype))
         latent = torch.cat(latent, dim=-1)
-        return content, self._turn(rotation, positions.query), latent, positions, narrow
-
-    def _keys_of_indexer(self, latent):
-        """What is kept of each token without the indexer's key, and that key."""
-        own = self.kv_rank + self.rotary_dim
-        return latent[..., :own], latent[..., own:]
+        rotation = rotated(self.rotate, 0, rotation, positions.query)
+        return content, rotation, latent, positions, narrow
 
     def _select(self, select, x, narrow, key, positions, mask, causal):
         """The keys that each query reads, where an indexer selects them."""
         contract.chosen_before(select, self.shared)
-        if self.indexer is None:
+        if self.shared or self.indexer is None:
             return select
         shape = *x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2]
         seen = of_pairs(mask, positions, shape)
         if seen is not None and seen.ndim > 2:
             seen = seen.any(-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
-
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_r)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
 
     def _absorbs(self, n):
         """Whether `n` queries cost less if keys and values are not made from a cache of latent vectors."""
@@ -365,11 +353,6 @@ class LatentAttention(nn.Module):
         """The factor on the products."""
         width = self.content_dim + self.rotary_dim
         return width**-0.5 if self.scale is None else self.scale
-
-
-def _normed(norm, x):
-    """Normalise in the dtype of the weights, which under autocast is not that of what comes in."""
-    return norm(x.to(norm.weight.dtype)).to(x.dtype)
 
 
 def _as_one_head(query, mask, positions):

@@ -195,6 +195,10 @@ def load(module, state, plan, index):
         part, _, kind = name.partition(".")
         if part in PROJECTIONS:
             fill(getattr(module.get_submodule(part), kind), array, state)
+        elif part == "indexer":
+            own = module.indexer.get_parameter(kind)
+            fill(own, array, state)
+            own += layer.key_norm.plus_one and "norm" in kind
         elif part == "sinks":
             fill(module.sinks, array, state)
         elif part == "bias":
