@@ -1,5 +1,7 @@
 """Latent attention of a configuration: whether a layer can be built, and which arrays are its weights."""
 
+from dataclasses import astuple
+
 from posattn import contract
 from posattn.configs.data import data
 from posattn.configs.reading import refuse_others
@@ -26,9 +28,7 @@ def as_latent(layer):
             f"layer {layer.index} has no rotation, which LatentAttention does not build"
         )
     index = layer.indexer
-    unknown = (
-        layer.selected is not None if index is None else index.last or not index.layout
-    )
+    unknown = layer.selected if index is None else index.last or index.layout is None
     if unknown:
         raise ValueError(
             f"layer {layer.index} has {index}, which LightningIndexer does not build"
@@ -67,8 +67,7 @@ def latent_weights(state, plan, index):
 def _wanted(layer):
     """The name and the shape of each array, by what it is."""
     widths, index = layer.latent, layer.indexer
-    _, *sizes = vars(widths).values()
-    sizes = contract.latent_sizes(layer.dim, layer.num_heads, widths.query_rank, *sizes[:4])
+    sizes = contract.latent_sizes(layer.dim, layer.num_heads, *astuple(widths)[:5])
     shapes = {role: (outputs, inputs) for role, (inputs, outputs) in sizes.weights.items()}
     (content, rank), (value, _) = shapes.pop("key"), shapes.pop("value")
     shapes |= {"key and value": (content + value, rank), "kv_norm": (rank,)}

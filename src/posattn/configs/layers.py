@@ -371,11 +371,9 @@ class Plan:
             IndexError: if there is no such layer.
         """
         found = self.layers[layer]
-        before = [
-            x for x in self.layers[: found.index] if x.indexer and not x.indexer.shared
-        ]
-        whose = [f"the indexer of layer {x.index}" for x in before[-1:]] or [SHARED]
-        said = sentence(found).replace(SHARED, whose[0])
+        own = [x for x in self.layers[:layer] if x.indexer and not x.indexer.shared]
+        whose = f"the indexer of layer {own[-1].index}" if own else SHARED
+        said = sentence(found).replace(SHARED, whose)
         return f"layer {found.index} of {len(self.layers)}: {said}"
 
     def cache_bytes(self, tokens, itemsize=2):

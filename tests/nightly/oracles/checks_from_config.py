@@ -21,7 +21,7 @@ from posattn.configs.weights import NAMES
 
 AGREE = 2e-6  # in float32, of the largest entry
 N, PAD = 13, 4
-PARTS = slice(0, 6), slice(6, N)  # of a text, one call each
+PARTS = slice(0, 6), slice(6, 12), slice(12, N)  # of a text, one call each
 SMALL = {
     "hidden_size": 32,
     "num_attention_heads": 4,

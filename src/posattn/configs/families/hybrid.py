@@ -252,10 +252,6 @@ def minimax_m3(keys):
     keys.only("index_local_blocks", 1)
     both.known(sparse_local_block=1, sparse_init_block=0, sparse_score_type="max")
     heads = both.count("sparse_num_index_heads", "index_n_heads", most=2**16)
-    if heads != layer.num_kv_heads:
-        raise keys.error(
-            f"index_n_heads = {heads} must be num_key_value_heads = {layer.num_kv_heads}"
-        )
     width = both.count("sparse_index_dim", "index_head_dim", most=2**16)
     index = Indexer(heads, width, pooled="max")
     block = both.count("sparse_block_size", "index_block_size")

@@ -54,13 +54,11 @@ def with_linear(keys, qsa=False, **rope):
     rotated = stack.rotation(keys, layer.head_dim, partial=REQUIRED, **rope)
     interval = keys.count("full_attention_interval", absent=4)
     layer = replace(layer, gate=True, rope=rotated)
-    words, pattern = (
-        {FULL: None, LINEAR: "linear attention"},
-        stack.all_but(interval, LINEAR),
-    )
+    words = {FULL: None, LINEAR: "linear attention"}
     if qsa:
         layer, delta = with_blocks(keys, layer), replace(delta, gate=gate_of(keys))
         words["indexed_attention"] = None
+    pattern = stack.all_but(interval, LINEAR)
     return stack.mixed(keys, layer, words, delta, pattern=pattern)
 
 

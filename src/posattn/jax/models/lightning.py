@@ -169,9 +169,9 @@ class LightningIndexer:
         positions: Positions,
         *,
         key_positions: KeyPositions = None,
-        mask: Bool[Array, "*#batch #n n_k"] | None = None,
+        mask: Bool[Array, "*#batch_and_heads #n n_k"] | None = None,
         causal: bool = False,
-    ) -> Integer[Array, "*batch_and_heads n count"]:
+    ) -> Integer[Array, "*heads n count"]:
         """The keys that each token reads.
 
         Twin of calling :class:`posattn.reference.LightningIndexer`.
@@ -182,7 +182,7 @@ class LightningIndexer:
             key: what `keys` has returned for all tokens so far, `(*batch, n_k, d_h)`.
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`, if their mean is asked for.
-            mask: bool, True means may attend; its shape broadcasts to `(*batch, n, n_k)`.
+            mask: bool, True means may attend, `(*batch, n, n_k)`, or with an axis of heads: to any of them.
             causal: hide the future; the tokens are aligned to the end of the keys.
 
         Returns:
@@ -191,6 +191,8 @@ class LightningIndexer:
         contract.indexer_weights(self, x, narrow)
         contract.positions_of(x.shape, positions)
         contract.indexer_keys(key, key_positions, self.pooled)
+        if mask is not None and mask.ndim > x.ndim:
+            mask = mask.any(-3)
         num_heads = self.query_weight.shape[1] // self.key_weight.shape[1]
         query = split_heads(narrow @ self.query_weight, num_heads)
         if self.query_norm_weight is not None:

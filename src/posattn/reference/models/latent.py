@@ -357,8 +357,6 @@ class LatentAttention:
             return select
         shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
         seen = of_pairs(mask, positions, shape)
-        if seen is not None and seen.ndim > 2:
-            seen = np.any(seen, axis=-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
 
     def _keys_and_values(self, latent, widths):

@@ -327,8 +327,6 @@ class LatentAttention(nn.Module):
             return select
         shape = *x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2]
         seen = of_pairs(mask, positions, shape)
-        if seen is not None and seen.ndim > 2:
-            seen = seen.any(-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
 
     def _absorbs(self, n):

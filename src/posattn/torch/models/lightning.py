@@ -134,9 +134,9 @@ class LightningIndexer(nn.Module):
         positions: Real[Tensor, "*#batch n"],
         *,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
-        mask: Bool[Tensor, "*#batch #n n_k"] | None = None,
+        mask: Bool[Tensor, "*#batch_and_heads #n n_k"] | None = None,
         causal: bool = False,
-    ) -> Integer[Tensor, "*batch_and_heads n count"]:
+    ) -> Integer[Tensor, "*heads n count"]:
         """The keys that each token reads.
 
         Twin of calling :class:`posattn.reference.LightningIndexer`; without a graph.
@@ -147,7 +147,7 @@ class LightningIndexer(nn.Module):
             key: what `keys` has returned for all tokens so far, `(*batch, n_k, d_h)`.
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`, if their mean is asked for.
-            mask: bool, True means may attend; its shape broadcasts to `(*batch, n, n_k)`.
+            mask: bool, True means may attend, `(*batch, n, n_k)`, or with an axis of heads: to any of them.
             causal: hide the future; the tokens are aligned to the end of the keys.
 
         Returns:
@@ -156,6 +156,8 @@ class LightningIndexer(nn.Module):
         contract.sequence("x", x, self.key.in_features)
         contract.positions_of(x.shape, positions)
         contract.indexer_keys(key, key_positions, self.pooled)
+        if mask is not None and mask.ndim > x.ndim:
+            mask = mask.any(-3)
         contract.sequence("narrow", narrow, self.query.in_features)
         query = split_heads(self.query(narrow), self.num_heads)
         if self.query_norm is not None:

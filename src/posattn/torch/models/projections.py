@@ -210,8 +210,6 @@ def chosen(layer, x, heads, cache):
         cache, key = cache, index.latent[..., : heads.key.shape[-2], :]
     shape = *heads.query.shape[:-1], key.shape[-2]
     seen = of_pairs(mask_of(heads), heads.positions, shape)
-    if seen is not None and seen.ndim > 2:
-        seen = seen.any(-3)
     at = {"key_positions": heads.positions.key, "mask": seen, "causal": heads.causal}
     return layer.indexer(x, x, key, heads.positions.query, **at), cache
 
