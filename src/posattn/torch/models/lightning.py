@@ -180,9 +180,7 @@ class LightningIndexer(nn.Module):
             scores = indexer_scores(query, key)[..., None, :, :]
         else:
             scores = query.to(wide) @ key[..., None, :, :].mT.to(wide)
-        seen = (
-            torch.ones(1, 1, dtype=torch.bool, device=key.device) if mask is None else mask
-        )
+        seen = key.new_ones(1, 1, dtype=torch.bool) if mask is None else mask
         seen = seen & causal_mask(n, n_k, device=key.device) if causal else seen
         seen = seen.expand(*query.shape[:-3], n, n_k)[..., None, :, :]
         first = seen.int().argmax(-1, keepdim=True)
