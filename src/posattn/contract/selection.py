@@ -163,8 +163,10 @@ def indexed(indexer, key, coordinates, select=None, cache=None):
         )
 
 
-def indexer_keys(key, key_positions, pooled):
-    """Reject positions of an indexer's keys that do not fit them, or are missing where their mean rotates."""
+def indexer_keys(x, key, key_positions, pooled):
+    """Reject keys of an indexer that do not belong to tokens, or lack positions where their mean rotates."""
+    sequence("key", key)
+    _shape("key", key, (*x.shape[:-2], "n_k", "d"))
     if key_positions is None and pooled == "mean":
         raise ValueError("key_positions must be given where pooled is 'mean', got None")
     if key_positions is not None:

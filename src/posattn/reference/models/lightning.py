@@ -181,9 +181,10 @@ class LightningIndexer:
         """
         contract.indexer_weights(self, x, narrow)
         contract.positions_of(x.shape, positions)
-        contract.indexer_keys(key, key_positions, self.pooled)
-        if mask is not None and mask.ndim > x.ndim:
+        contract.indexer_keys(x, key, key_positions, self.pooled)
+        if getattr(mask, "ndim", 0) > x.ndim:
             mask = mask.any(-3)
+        contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
         num_heads = self.query_weight.shape[1] // self.key_weight.shape[1]
         query = split_heads(narrow @ self.query_weight, num_heads)
         if self.query_norm_weight is not None:

@@ -155,9 +155,10 @@ class LightningIndexer(nn.Module):
         """
         contract.sequence("x", x, self.key.in_features)
         contract.positions_of(x.shape, positions)
-        contract.indexer_keys(key, key_positions, self.pooled)
-        if mask is not None and mask.ndim > x.ndim:
+        contract.indexer_keys(x, key, key_positions, self.pooled)
+        if getattr(mask, "ndim", 0) > x.ndim:
             mask = mask.any(-3)
+        contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
         contract.sequence("narrow", narrow, self.query.in_features)
         query = split_heads(self.query(narrow), self.num_heads)
         if self.query_norm is not None:
