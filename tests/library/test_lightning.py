@@ -143,6 +143,128 @@ def test_chunks_and_steps_behind_padding_are_the_prompt(column, cuts):
     assert error(got[1], whole[1]) <= BOUND["float64"]
 
 
+def test_a_layer_that_shares_reads_what_the_one_before_has_selected(column):
+    layer, shared = layer_of(column, made(column)), layer_of(column, None)
+    if column.name == "torch":
+        shared.shared = True
+    else:
+        shared = replace(shared, shared=True)
+    x = column.array(X)
+    out, select = layer(x, causal=True, return_select=True)
+    own = column.numpy(out), column.numpy(layer.attention_weights(x, causal=True))
+    whole = column.numpy(shared(x, causal=True, select=select))
+    weights = shared.attention_weights(x, causal=True, select=select)
+    assert error(whole, own[0]) == error(column.numpy(weights), own[1]) == 0
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    caches = [part.init_cache((2,), N, **dtype) for part in (layer, shared)]
+    for part in (slice(0, 7), slice(7, 8), slice(8, N)):
+        *_, caches[0], some = layer(x[:, part], cache=caches[0], return_select=True)
+        out, caches[1] = shared(x[:, part], cache=caches[1], select=some)
+        assert error(column.numpy(out), whole[:, part]) <= BOUND["float64"]
+    with pytest.raises(ValueError, match="select must be given"):
+        shared(x, causal=True)
+    with pytest.raises(ValueError, match="select must be None where shared is False"):
+        layer(x, causal=True, select=select)
+
+
+POOLED = {  # the weights of an indexer of two heads, and of four heads of attention with two of keys
+    "query_weight": draw(420, DIM, 2 * WIDTH),
+    "key_weight": draw(421, DIM, WIDTH),
+    "query_norm_weight": draw(422, WIDTH),
+    "key_norm_weight": draw(423, WIDTH),
+}
+ROLES = "query", "key", "value", "output"
+GROUPED = [draw(424 + i, *s) for i, s in enumerate([(6, 16), (6, 8), (6, 8), (16, 6)])]
+
+
+def grouped(column, pooled):
+    """A layer whose indexer picks two blocks of three keys."""
+    rotate = column.Rotary(layout="half", frequencies=[0.5])
+    options = {"count": 2, "size": 3, "pooled": pooled, "rotate": rotate}
+    weights = {name: column.array(x) for name, x in POOLED.items()}
+    matrices = dict(zip(ROLES, map(column.array, GROUPED), strict=True))
+    sizes = {"num_kv_heads": 2, "rotate": rotate}
+    if column.name != "torch":
+        weights |= {"key_norm_bias": None, "head_weight": None}
+        indexer = column.LightningIndexer(**weights, **options)
+        named = {f"{role}_weight": w for role, w in matrices.items()}
+        return column.MultiHeadAttention(**named, num_heads=4, **sizes, indexer=indexer)
+    indexer = column.LightningIndexer(DIM, 2, WIDTH, **options)
+    layer = column.MultiHeadAttention(DIM, 4, head_dim=4, **sizes, indexer=indexer)
+    named = {f"{role}.weight": w.mT for role, w in matrices.items()}
+    for name, w in weights.items():
+        named[f"indexer.{name.replace('_weight', '.weight')}"] = w.mT if w.ndim > 1 else w
+    layer.double().load_state_dict(named)
+    return layer.requires_grad_(False)
+
+
+def blocks_by_hand(x, pooled):
+    """The keys of each head of keys and query of one text, one block at a time."""
+
+    def normed(v, name):
+        return v / np.sqrt((v * v).mean() + 1e-6) * POOLED[name]
+
+    keys, found = x @ POOLED["key_weight"], np.zeros((2, len(x), len(x)), bool)
+    for h, i in np.ndindex(2, len(x)):
+        queries = (x[i] @ POOLED["query_weight"]).reshape(2, WIDTH)
+        queries = [turned(normed(q, "query_norm_weight"), i) for q in queries]
+        blocks = [range(b, min(b + 3, i + 1)) for b in range(0, i + 1, 3)]
+        own = blocks.pop() if pooled == "max" or len(blocks[-1]) < 3 else ()
+        if pooled == "max":
+            key = [turned(normed(k, "key_norm_weight"), j) for j, k in enumerate(keys)]
+            scores = [max(queries[h] @ key[j] for j in block) for block in blocks]
+        else:
+            means = [normed(keys[b].mean(0), "key_norm_weight") for b in blocks]
+            means = [turned(k, b[0]) for k, b in zip(means, blocks, strict=True)]
+            scores = [sum(max(q @ k, 0) for q in queries) for k in means]
+        order = sorted(range(len(blocks)), key=lambda b, s=scores: -s[b])
+        best = [blocks[b] for b in order[: 1 if pooled == "max" else 2]]
+        found[h, i, [j for block in (*best, own) for j in block]] = True
+    return found
+
+
+@pytest.mark.parametrize("pooled", ["max", "mean"])
+def test_heads_read_the_blocks_that_the_formula_selects(column, pooled):
+    layer = grouped(column, pooled)
+    x = column.array(X)
+    weights = column.numpy(layer.attention_weights(x, causal=True))
+    for b in range(2):
+        want = blocks_by_hand(X[b], pooled).repeat(2, axis=0)
+        assert ((weights[b] > 0) == want).all()
+    reference = grouped(REFERENCE, pooled)
+    assert_close(column, layer(x, causal=True), reference(X, causal=True))
+
+
+@pytest.mark.parametrize("pooled", ["max", "mean"])
+def test_blocks_begin_with_each_text(column, pooled):
+    layer, x = grouped(column, pooled), column.array(X)
+    whole = column.numpy(layer(x, causal=True))
+    seen = np.tri(N, dtype=bool) & (PADDED[:, None] >= 0)
+    where = np.maximum(PADDED, 0)
+    alone = column.numpy(layer(x[:1, 3:], causal=True))
+    padded = layer(x, mask=column.array(seen), query_positions=column.positions(where))
+    assert error(column.numpy(padded)[0, 3:], alone[0]) <= BOUND["float64"]
+    place = np.array([*range(4), *range(N - 4)])
+    packed = np.tri(N, dtype=bool) & ((np.arange(N) < 4)[:, None] == (np.arange(N) < 4))
+    out = layer(x, mask=column.array(packed), query_positions=column.positions(place))
+    apart = [layer(x[:, part], causal=True) for part in (slice(0, 4), slice(4, N))]
+    apart = np.concatenate([column.numpy(part) for part in apart], axis=1)
+    assert error(column.numpy(out), apart) <= BOUND["float64"]
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    cache, outs = layer.init_cache((2,), N, **dtype), []
+    for start, stop in ((0, 6), (6, 8), (6, 8), (8, 9), (9, N)):
+        if start == 6 and len(outs) == 2:  # what was rejected comes again
+            cache, outs = cache.trim(2), outs[:1]
+        at = column.positions(PADDED[:, start:stop])
+        out, cache = layer(x[:, start:stop], cache=cache, query_positions=at)
+        outs.append(column.numpy(out))
+    got = np.concatenate(outs, axis=1)
+    assert error(got[1], whole[1]) <= BOUND["float64"]
+    assert error(got[0, 3:], alone[0]) <= BOUND["float64"]
+    with pytest.raises(ValueError, match="cache must be one that init_cache"):
+        layer(x, cache=column.KVCache.init((2,), 2, N, 4, **dtype))
+
+
 SMALL = {
     "model_type": "deepseek_v32",
     "hidden_size": DIM,
@@ -216,9 +338,7 @@ def test_a_plan_says_which_layers_take_the_choice_of_another():
         assert got == [*shared], told
         own = 8 - len(got)
         assert plan.cache_bytes(10, 1) == 10 * (8 * (6 + 4) + own * WIDTH)
-    reused = config | {"indexer_types": ["full"] + ["shared"] * 7}
-    with pytest.raises(ValueError, match="layer 1 reads keys that another layer's indexer"):
-        posattn.torch.LatentAttention.from_config(reused, 1)
+    assert plan.describe(7).count("chosen by the indexer of layer 0") == 1
     with pytest.raises(ValueError, match="indexer_types must hold 'full' or 'shared'"):
         configs.plan(config | {"indexer_types": ["shared"] * 8})
 
@@ -226,15 +346,18 @@ def test_a_plan_says_which_layers_take_the_choice_of_another():
 @pytest.mark.parametrize(
     ("family", "words"),
     [
-        ("deepseek_v32", "an indexer that rotates halves, rotary base 10000, neighbors"),
-        ("glm_moe_dsa", "an indexer, rotary base 10000, neighbors"),
+        (
+            "deepseek_v32",
+            "an indexer of 16 heads of 4 that rotates halves, rotary base 10000, neighbors",
+        ),
+        ("glm_moe_dsa", "an indexer of 16 heads of 4, rotary base 10000, neighbors"),
         (
             "axk2",
-            "an indexer that rotates halves, rotary base 10000, neighbors; gated output",
+            "16 heads of 4 that rotates halves, rotary base 10000, neighbors; gated output",
         ),
         (
             "hy_v4",
-            "an indexer that rotates halves of its last entries, rotary base 10000, halves",
+            "16 heads of 4 that rotates halves of its last entries, rotary base 10000, halves",
         ),
     ],
 )

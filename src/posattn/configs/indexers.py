@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Indexer"]
+__all__ = ["SHARED", "Indexer"]
+
+SHARED = "the last indexer before"
+POOLED = {
+    None: "",
+    "max": ", each for its group of heads by the best key",
+    "mean": " by the mean of each block, and the keys after the last block",
+}
 
 
 @dataclass(frozen=True)
@@ -16,6 +23,7 @@ class Indexer:
             none do.
         last: whether the last entries rotate, not the first.
         shared: whether the layer takes the choice of the last indexer before, and has none of its own.
+        pooled: what a block of keys is worth, `"max"` or `"mean"` of them; None where single keys are chosen.
     """
 
     num_heads: int
@@ -23,14 +31,17 @@ class Indexer:
     layout: str | None = "half"
     last: bool = False
     shared: bool = False
+    pooled: str | None = None
 
     def words(self, rope):
         """Who chooses, and how it rotates if not as the layer does."""
         if self.shared:
-            return "the last indexer before"
+            return SHARED
+        said = f"an indexer of {self.num_heads} heads of {self.head_dim}"
+        said += POOLED[self.pooled]
         if rope is None or (self.layout, self.last) == (rope.layout, False):
-            return "an indexer"
+            return said
         if self.layout is None:
-            return "an indexer without position"
+            return f"{said} without position"
         pairs = {"half": "halves", "interleaved": "neighbors"}[self.layout]
-        return f"an indexer that rotates {pairs}" + " of its last entries" * self.last
+        return f"{said} that rotates {pairs}" + " of its last entries" * self.last

@@ -1,10 +1,15 @@
 """Latent attention of a configuration: whether a layer can be built, and which arrays are its weights."""
 
+from dataclasses import astuple
+
+from posattn import contract
+from posattn.configs.data import data
 from posattn.configs.reading import refuse_others
 from posattn.configs.weights import IGNORED, LLAMA, arrays_of, refuse_left_over
 
 __all__ = ["as_latent", "latent_weights"]
 
+NAMES = data("latents.json")
 KNOWN = (  # what LatentAttention knows of a layer; all else must be as if it were not there
     *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
     *("rope", "latent", "selected", "indexer"),
@@ -18,14 +23,11 @@ def as_latent(layer):
             f"layer {layer.index} must have a latent vector of keys and values, got heads of their own, "
             "which MultiHeadAttention builds"
         )
-    if layer.selected is not None and (layer.indexer is None or layer.indexer.shared):
+    index = layer.indexer
+    unknown = layer.selected if index is None else index.last or index.layout is None
+    if unknown:
         raise ValueError(
-            f"layer {layer.index} reads keys that another layer's indexer chose, which LatentAttention does "
-            "not build"
-        )
-    if layer.indexer is not None and (layer.indexer.last or layer.indexer.layout is None):
-        raise ValueError(
-            f"layer {layer.index} has {layer.indexer}, which LightningIndexer does not build"
+            f"layer {layer.index} has {index}, which LightningIndexer does not build"
         )
     refuse_others(layer, KNOWN, "LatentAttention")
 
@@ -60,30 +62,20 @@ def latent_weights(state, plan, index):
 
 def _wanted(layer):
     """The name and the shape of each array, by what it is."""
-    widths, heads = layer.latent, layer.num_heads
-    rank, dim = widths.kv_rank, layer.dim
-    queries = heads * (widths.content_dim + widths.rotary_dim)
-    wanted = {"query": ("q_proj.weight", (queries, dim))}
-    if widths.query_rank is not None:
-        wanted = {
-            "query_down": ("q_a_proj.weight", (widths.query_rank, dim)),
-            "query_norm": ("q_a_layernorm.weight", (widths.query_rank,)),
-            "query": ("q_b_proj.weight", (queries, widths.query_rank)),
-        }
-    if layer.indexer is not None:
-        many, width = layer.indexer.num_heads, layer.indexer.head_dim
-        queries = many * width, widths.query_rank or dim
-        wanted |= {
-            "indexer.query": ("indexer.wq_b.weight", queries),
-            "indexer.key": ("indexer.wk.weight", (width, dim)),
-            "indexer.key_norm": ("indexer.k_norm.weight", (width,)),
-            "indexer.key_norm.bias": ("indexer.k_norm.bias", (width,)),
-            "indexer.head": ("indexer.weights_proj.weight", (many, dim)),
-        }
-    both, values = widths.content_dim + widths.value_dim, heads * widths.value_dim
-    return wanted | {
-        "kv_down": ("kv_a_proj_with_mqa.weight", (rank + widths.rotary_dim, dim)),
-        "kv_norm": ("kv_a_layernorm.weight", (rank,)),
-        "key and value": ("kv_b_proj.weight", (heads * both, rank)),
-        "output": ("o_proj.weight", (dim, values)),
-    }
+    widths, index = layer.latent, layer.indexer
+    sizes = contract.latent_sizes(layer.dim, layer.num_heads, *astuple(widths)[:5])
+    shapes = {role: (outputs, inputs) for role, (inputs, outputs) in sizes.weights.items()}
+    (content, rank), (value, _) = shapes.pop("key"), shapes.pop("value")
+    shapes |= {"key and value": (content + value, rank), "kv_norm": (rank,)}
+    names = NAMES
+    if widths.query_rank is None:
+        names = NAMES | {"query": "q_proj.weight"}
+    else:
+        shapes["query_norm"] = (widths.query_rank,)
+    if index is not None and not index.shared:
+        width = index.head_dim
+        sizes = layer.dim, index.num_heads, width, 1, widths.query_rank
+        for role, (inputs, outputs) in contract.indexer_sizes(*sizes)[-1].items():
+            shapes[f"indexer.{role}"] = outputs, inputs
+        shapes |= dict.fromkeys(("indexer.key_norm", "indexer.key_norm.bias"), (width,))
+    return {role: (names[role], shape) for role, shape in shapes.items()}

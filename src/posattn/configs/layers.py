@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from posattn import contract
-from posattn.configs.indexers import Indexer
+from posattn.configs.indexers import SHARED, Indexer
 from posattn.configs.recurrent import Delta
 from posattn.configs.words import sentence, table
 
@@ -319,6 +319,13 @@ class Layer:
             tokens, self.window or tokens, self.chunk or tokens
         )
 
+    def choice(self):
+        """What the layer's indexer is made with."""
+        if self.indexer.pooled is None:
+            return {"count": self.selected, "query_rank": self.latent.query_rank}
+        blocks = {"count": self.selected // self.block, "size": self.block}
+        return blocks | {"pooled": self.indexer.pooled, "eps": self.key_norm.eps}
+
     def arguments(self):
         """What `MultiHeadAttention` is made with that no framework has to make first."""
         names = "dim", "num_heads", "num_kv_heads", "head_dim", "use_output_bias", "scale"
@@ -364,7 +371,10 @@ class Plan:
             IndexError: if there is no such layer.
         """
         found = self.layers[layer]
-        return f"layer {found.index} of {len(self.layers)}: {sentence(found)}"
+        own = [x for x in self.layers[:layer] if x.indexer and not x.indexer.shared]
+        whose = f"the indexer of layer {own[-1].index}" if own else SHARED
+        said = sentence(found).replace(SHARED, whose)
+        return f"layer {found.index} of {len(self.layers)}: {said}"
 
     def cache_bytes(self, tokens, itemsize=2):
         """How many bytes the caches of all layers take for one sequence; linear layers are not counted.

@@ -201,7 +201,9 @@ def as_heads(layer):
         raise ValueError(
             f"layer {layer.index} has bias = {layer.bias!r}, which MultiHeadAttention does not build"
         )
-    refuse_others(layer, HEADS, "MultiHeadAttention")
+    pooled = layer.indexer is not None and layer.indexer.pooled
+    chosen = ("selected", "indexer", "block") if pooled else ()
+    refuse_others(layer, HEADS + chosen, "MultiHeadAttention")
 
 
 def refuse_others(layer, known, builder):

@@ -35,9 +35,9 @@ class Delta:
 
     def words(self):
         """What it is."""
-        heads = f"{self.num_heads} heads"
-        if self.num_key_heads != self.num_heads:
-            heads += f", {self.num_key_heads} of keys"
+        heads = f"{self.num_heads} heads of {self.value_dim}"
+        if (self.num_key_heads, self.key_dim) != (self.num_heads, self.value_dim):
+            heads += f", {self.num_key_heads} of keys of {self.key_dim}"
         each = "a gate for each channel" if self.per_channel else "a gate for each head"
         taps = f"convolutions over {self.taps} tokens"
         return f"delta rule with {each}; {taps}; {heads}"

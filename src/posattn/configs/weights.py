@@ -16,6 +16,7 @@ __all__ = ["arrays", "attention_weights"]
 ROLES = ("query", "key", "value", "output")
 # tables that old checkpoints keep, and norms of what surrounds the attention
 IGNORED = ("bias", "masked_bias", "rotary_emb.inv_freq", "self.rotary_embeddings.inv_freq")
+INDEXERS = data("indexers.json")  # how families name the arrays of an indexer
 TABLE = "relative_attention_bias.weight"
 AROUND = ("LayerNorm.weight", "LayerNorm.bias")
 
@@ -182,10 +183,26 @@ def _wanted(layer, names):
         parts["table of the bias"] = Wanted(
             TABLE, lambda array, layer, part: {"bias.table": array}, ("bias.table",)
         )
+    if layer.indexer is not None:
+        parts |= _of_indexer(layer.indexer)
     if layer.sinks:
         parts["sinks"] = Wanted(
             "sinks", lambda array, layer, part: {"sinks": array}, ("sinks",)
         )
+    return parts
+
+
+def _of_indexer(index):
+    """The arrays of an indexer, whose queries and keys may stand in one."""
+    parts, rows = {}, index.num_heads * index.head_dim
+
+    def in_two(array, layer, part):
+        return {"indexer.query.weight": array[:rows], "indexer.key.weight": array[rows:]}
+
+    for part, name in INDEXERS[index.pooled].items():
+        roles = tuple(f"indexer.{role}.weight" for role in part.split())
+        cut = in_two if len(roles) > 1 else _as_is(f"indexer.{part}", "weight")
+        parts[f"indexer's {part}"] = Wanted(f"indexer.{name}.weight", cut, roles)
     return parts
 
 
@@ -250,6 +267,10 @@ def _shape(role, layer):
     rows = {"query": many, "gate": many, "key": few, "value": few, "output": layer.dim}
     if part == "sinks":
         return (layer.num_heads,)
+    if part == "indexer":
+        width = layer.indexer.head_dim
+        rows = width * (layer.indexer.num_heads if "query" in kind else 1)
+        return (width,) if "norm" in kind else (rows, layer.dim)
     if part == "bias":
         return layer.bias.count, layer.num_heads
     if part.endswith("_norm"):

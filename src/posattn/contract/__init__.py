@@ -146,12 +146,16 @@ from posattn.contract.schemes import (
 )
 from posattn.contract.selection import (
     choice,
+    chosen_before,
     group_keys,
     group_scores,
     group_size,
+    indexed,
     indexer,
+    indexer_keys,
     indexer_sizes,
     indexer_weights,
+    returned,
     selected,
 )
 from posattn.contract.workers import (

@@ -209,7 +209,8 @@ def _switch(name, optional, value):
 
 def _tells(kind):
     """Whether an annotated class is one that an argument must be an instance of: a layer."""
-    return inspect.isclass(kind) and hasattr(kind, "__dataclass_fields__")
+    told = "__dataclass_fields__", "extra_repr"  # of a dataclass, of a module of PyTorch
+    return inspect.isclass(kind) and any(hasattr(kind, name) for name in told)
 
 
 def _is_callable(kind):

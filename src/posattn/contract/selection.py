@@ -11,6 +11,7 @@ from posattn.contract.arrays import (
     sequence,
 )
 from posattn.contract.numbers import dtype, ends, integer
+from posattn.contract.positions import per_token, positions
 
 
 def indexer(query, key, weights):
@@ -100,8 +101,12 @@ def group_scores(value, count, size, n_k, seen):
     return count, size, n_k
 
 
-def indexer_sizes(dim, num_heads, head_dim, count, query_rank):
+def indexer_sizes(dim, num_heads, head_dim, count, query_rank, pooled=None, size=1):
     """Return how many heads an indexer has and keys it selects, and the shapes of its weights by name."""
+    if pooled not in (None, "max", "mean"):
+        kind = ValueError if isinstance(pooled, str) else TypeError
+        raise kind(f"pooled must be 'max', 'mean' or None, got {pooled!r}")
+    integer("size", size, least=1)
     dim = integer("dim", dim, least=1)
     num_heads = integer("num_heads", num_heads, least=1)
     head_dim = integer("head_dim", head_dim, least=1)
@@ -111,15 +116,59 @@ def indexer_sizes(dim, num_heads, head_dim, count, query_rank):
         "key": (dim, head_dim),
         "head": (dim, num_heads),
     }
+    if pooled is not None:
+        del shapes["head"]
     return num_heads, integer("count", count, least=1), shapes
 
 
 def indexer_weights(part, x, narrow):
     """Reject an indexer whose weights do not belong together, or to what it is given."""
-    (dim, width), (_, num_heads) = part.key_weight.shape, part.head_weight.shape
-    _shape("head_weight", part.head_weight, (dim, "h"))
-    _shape("key_norm_weight", part.key_norm_weight, (width,))
-    _shape("key_norm_bias", part.key_norm_bias, (width,))
-    _shape("query_weight", part.query_weight, ("d_q", num_heads * width))
+    dim, width = part.key_weight.shape
+    heads = part.query_weight.shape[1] // width
+    norm = {"key_norm_weight": (width,), "query_weight": ("d_q", heads * width)}
+    if part.pooled is None:
+        norm |= {"head_weight": (dim, heads), "key_norm_bias": (width,)}
+    else:
+        norm["query_norm_weight"] = (width,)
+    for name, shape in norm.items():
+        _shape(name, getattr(part, name), shape)
     sequence("x", x, dim)
     sequence("narrow", narrow, part.query_weight.shape[0])
+
+
+def chosen_before(select, shared):
+    """Reject indices for a layer that does not share a choice, or their absence in one that does."""
+    if select is not None:
+        integer_array("select", select)
+    if shared == (select is None):
+        told = "given: what the layer before has returned" if shared else "None"
+        raise ValueError(f"select must be {told} where shared is {shared}, got {select!r}")
+
+
+def returned(out, cache, select, with_select):
+    """What a call of a layer returns: its output, and what else there is."""
+    found = (out, *(() if cache is None else (cache,)), *([select] * with_select))
+    return found if len(found) > 1 else out
+
+
+def indexed(indexer, key, coordinates, select=None, cache=None):
+    """Reject what does not go with an indexer, or with none."""
+    given = {"key": key, "coordinates": coordinates, "select": select}
+    for name, value in given.items():
+        if indexer is not None and value is not None:
+            raise ValueError(f"{name} must be None in a layer with an indexer")
+    if indexer is not None and cache is not None and cache.index is None:
+        raise ValueError(
+            "cache must be one that init_cache of a layer with an indexer makes"
+        )
+
+
+def indexer_keys(x, key, key_positions, pooled):
+    """Reject keys of an indexer that do not belong to tokens, or lack positions where their mean rotates."""
+    sequence("key", key)
+    _shape("key", key, (*x.shape[:-2], "n_k", "d"))
+    if key_positions is None and pooled == "mean":
+        raise ValueError("key_positions must be given where pooled is 'mean', got None")
+    if key_positions is not None:
+        positions("key_positions", key_positions)
+        per_token("key_positions", key_positions, key.shape[:-2], key.shape[-2])

@@ -21,7 +21,7 @@ from posattn.configs.weights import NAMES
 
 AGREE = 2e-6  # in float32, of the largest entry
 N, PAD = 13, 4
-PARTS = slice(0, 6), slice(6, N)  # of a text, one call each
+PARTS = slice(0, 6), slice(6, 12), slice(12, N)  # of a text, one call each
 SMALL = {
     "hidden_size": 32,
     "num_attention_heads": 4,
@@ -116,6 +116,13 @@ FAMILIES = {
     "GLM-4.5": ("Glm4Moe", PARTIAL | {"use_qk_norm": True, "n_routed_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 16, "first_k_dense_replace": 1}),
     "MiniMax-M2": ("MiniMaxM2", PARTIAL | EXPERTS),
+    "MiniMax-M3": ("MiniMaxM3VLText", PARTIAL | EXPERTS | {"index_n_heads": 2, "index_head_dim": 8,
+        "index_block_size": 3, "index_topk_blocks": 2, "rotary_dim": 4, "dense_intermediate_size": 16,
+        "shared_intermediate_size": 16, "layer_types": ["full_attention"] + ["minimax_m3_sparse"] * 3}),
+    "Qwen4-Exp": ("Qwen4ExpText", MOE | EOS | {"linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "indexer_n_heads": 16, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 6,
+        "indexer_compress_ratio": 3, "hc_lowrank": 8, "shared_expert_intermediate_size": 16,
+        "rope_parameters": DEFAULT | {"partial_rotary_factor": 0.75, "mrope_section": [1, 1, 1]}}),
     "Nemotron": ("Nemotron", PARTIAL),
     "StableLM": ("StableLm", PARTIAL | {"head_dim": None}),
     "Phi": ("Phi", PARTIAL | {"qk_layernorm": True, "head_dim": None} | EOS),
@@ -156,7 +163,10 @@ WHOLE = {  # whose layers have oracles of their own, checks_delta.py and checks_
         "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16, "n_group": 4,
         "topk_group": 2}),
 }  # fmt: skip
-COUNTS_PADDING = {"Llama 4"}  # for the temperature, where transformers knows no positions
+COUNTS_PADDING = {  # for the temperature, or in blocks of keys
+    "Llama 4",
+    "MiniMax-M3",
+}
 
 
 def model_of(family, **more):
@@ -260,7 +270,8 @@ def test_attention_from_the_configuration_is_that_of_the_model(family):
 
 def stood(layer, positions):
     """Where tokens of a text stand: also as coordinates, all alike, where a layer turns by those."""
-    axes = 0 if layer.rope is None else len(layer.rope.sections)
+    text = layer.rope is None or layer.indexer is not None
+    axes = 0 if text else len(layer.rope.sections)
     at = positions[..., None].expand(*positions.shape, axes)
     return {"query_positions": positions} | ({"coordinates": at} if axes else {})
 

@@ -62,30 +62,41 @@ CASES = {
 }
 
 
-def case_of(name):
+SHARED = {
+    "num_hidden_layers": 2,
+    "layer_types": ["indexed_attention"] * 2,
+    "indexer_types": ["full", "shared"],
+}
+
+
+def case_of(name, place=0, **more):
     """A configuration, the weights of their attention, a call of it, and a cache."""
     module, kind, options = CASES[name]
+    options = options | more
     config = getattr(transformers, f"{kind}Config")(
         **SMALL | {key: x for key, x in options.items() if key != "model_type"}
     )
     config._attn_implementation = "eager"
     torch.manual_seed(0)
-    attention = getattr(module, f"{kind}Attention")(config, 0).eval()
+    attention = getattr(module, f"{kind}Attention")(config, place).eval()
     rotary = getattr(module, f"{kind}RotaryEmbedding")(config)
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
 
     @torch.no_grad()
-    def call(x, positions, seen, cache):
+    def call(x, positions, seen, cache, select=None):
         mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
         angles = rotary(x, positions)
-        options = {"attention_mask": mask[:, None], "past_key_values": cache}
-        return attention(x, position_embeddings=angles, **options)[0]
+        options = {"attention_mask": mask[:, None], "cache": cache}
+        options |= {} if select is None else {"prev_topk_indices": select}
+        out = attention(x, position_embeddings=angles, **options)
+        return (out[0], out[-1]) if more else out[0]
 
     given = config.to_dict()
     given["model_type"] = options.get("model_type", given["model_type"])
-    state = {f"model.layers.0.self_attn.{n}": w for n, w in attention.state_dict().items()}
+    root = f"model.layers.{place}.self_attn."
+    state = {f"{root}{n}": w for n, w in attention.state_dict().items()}
     return given, state, call, transformers.DynamicCache(config=config)
 
 
@@ -110,5 +121,35 @@ def test_a_prompt_with_left_padding_and_then_steps(column, name):
         where = positions[:, part].masked_fill(~padding[:, part], -1)
         with torch.no_grad():
             got, cache = layer(own(x[:, part]), cache=cache, query_positions=own(where))
+        shown = padding[:, part].numpy()
+        assert distance(np.asarray(got)[shown], want.numpy()[shown]) < AGREE
+
+
+@pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
+def test_a_shared_layer_reads_what_the_layer_before_has_selected(column):
+    name = "GLM-5, whose indexer rotates neighbors"
+    (config, *full), (_, *shared) = (case_of(name, place, **SHARED) for place in (0, 1))
+    own = (lambda x: x) if column is torch_column else lambda x: jnp.asarray(x.numpy())
+    state = {name: own(w) for part in (full, shared) for name, w in part[0].items()}
+    layers = [column.LatentAttention.from_config(config, i, weights=state) for i in (0, 1)]
+    caches = [layer.init_cache((2,), N) for layer in layers]
+    x = torch.randn(2, N, 32, generator=torch.Generator().manual_seed(1))
+    padding = torch.ones(2, N, dtype=torch.bool)
+    padding[1, :PAD] = False
+    positions = padding.cumsum(-1) - 1
+    seen = torch.ones(N, N, dtype=torch.bool).tril() & padding[:, None, :]
+    for start, stop in ((0, 8), (8, 9), (9, N)):
+        part = slice(start, stop)
+        at = positions[:, part].clamp(min=0), seen[:, part, :stop], full[2]
+        _, chosen = full[1](x[:, part], *at)
+        want, _ = shared[1](x[:, part], *at, select=chosen)
+        where = own(positions[:, part].masked_fill(~padding[:, part], -1))
+        with torch.no_grad():
+            *_, caches[0], select = layers[0](
+                own(x[:, part]), cache=caches[0], query_positions=where, return_select=True
+            )
+            got, caches[1] = layers[1](
+                own(x[:, part]), cache=caches[1], query_positions=where, select=select
+            )
         shown = padding[:, part].numpy()
         assert distance(np.asarray(got)[shown], want.numpy()[shown]) < AGREE

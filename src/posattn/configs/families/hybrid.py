@@ -7,6 +7,7 @@ from posattn.configs.families import stack
 from posattn.configs.families.deepseek import latent
 from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
+from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Layer, Profiles, Temperature
 from posattn.configs.recurrent import Delta
@@ -246,12 +247,16 @@ def minimax_m3(keys):
             keys.notes += (f"rotary_dim = {turns}, as all {layer.head_dim} entries rotate",)
         rope = stack.rotation(keys, layer.head_dim)
     layer = replace(layer, rope=rope)
-    keys.ignore("index_n_heads", "index_head_dim", "index_local_blocks")
     told = keys.section("sparse_attention_config") or {}
     both = keys.changed(**told)
+    keys.only("index_local_blocks", 1)
+    both.known(sparse_local_block=1, sparse_init_block=0, sparse_score_type="max")
+    heads = both.count("sparse_num_index_heads", "index_n_heads", most=2**16)
+    width = both.count("sparse_index_dim", "index_head_dim", most=2**16)
+    index = Indexer(heads, width, pooled="max")
     block = both.count("sparse_block_size", "index_block_size")
     chosen = both.count("sparse_topk_blocks", "index_topk_blocks") * block
-    sparse = replace(layer, selected=chosen, block=block)
+    sparse = replace(layer, selected=chosen, block=block, indexer=index)
     often = both.sequence("sparse_attention_freq", absent=None)
     pattern = lambda place: SPARSE if often and often[place] else FULL  # noqa: E731
     return stack.by_kind(keys, {FULL: layer, SPARSE: sparse}, pattern=pattern)

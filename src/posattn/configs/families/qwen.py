@@ -6,10 +6,13 @@ from functools import partial
 from posattn.configs.families import stack
 from posattn.configs.families.llama import RMS, layer_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
+from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.recurrent import Delta
 
 __all__ = ["FAMILIES"]
+
+QSA = "n_heads", "head_dim", "budget", "compress_ratio"
 
 
 def late(place, bound):
@@ -36,8 +39,8 @@ def qwen(keys, *, slides=late, rope=None, **options):
     return stack.patterned(keys, layer, pattern, lambda kind: turned, window)
 
 
-def with_linear(keys, **rope):
-    """Qwen3-Next and 3.5: gated attention in some layers, a linear recurrence in the others."""
+def with_linear(keys, qsa=False, **rope):
+    """Qwen3-Next, 3.5 and 4-Exp: gated attention in some layers, a linear recurrence in the others."""
     layer = layer_of(keys, norm=RMS | {"plus_one": True})
     keys.only("attn_output_gate", True)
     delta = Delta(
@@ -50,13 +53,28 @@ def with_linear(keys, **rope):
     )
     rotated = stack.rotation(keys, layer.head_dim, partial=REQUIRED, **rope)
     interval = keys.count("full_attention_interval", absent=4)
-    return stack.mixed(
-        keys,
-        replace(layer, gate=True, rope=rotated),
-        {FULL: None, LINEAR: "linear attention"},
-        delta,
-        pattern=stack.all_but(interval, LINEAR),
-    )
+    layer = replace(layer, gate=True, rope=rotated)
+    words = {FULL: None, LINEAR: "linear attention"}
+    if qsa:
+        layer, delta = with_blocks(keys, layer), replace(delta, gate=gate_of(keys))
+        words["indexed_attention"] = None
+    pattern = stack.all_but(interval, LINEAR)
+    return stack.mixed(keys, layer, words, delta, pattern=pattern)
+
+
+def with_blocks(keys, layer):
+    """Qwen4-Exp's attention: an indexer chooses groups of keys by their mean."""
+    count = {name: keys.count(f"indexer_{name}", most=2**24) for name in QSA}
+    keys.only("indexer_kv_heads", 1)
+    index = Indexer(count["n_heads"], count["head_dim"], pooled="mean")
+    chosen = {"selected": count["budget"], "block": count["compress_ratio"]}
+    return replace(layer, indexer=index, **chosen)
+
+
+def gate_of(keys):
+    """What acts on the output gates of the recurrence."""
+    gate = keys.choice("output_gate_type", among=("silu", "sigmoid"), absent=None)
+    return gate or keys.choice("hidden_act", among=("silu", "sigmoid"), absent="silu")
 
 
 QWEN2 = partial(qwen, bias=True, output=False)
@@ -81,4 +99,5 @@ FAMILIES = {
     "qwen3_5_text": SECTIONED,
     "qwen3_moe": partial(qwen, norm=RMS, slides=lambda place, bound: True),
     "qwen3_next": with_linear,
+    "qwen4_exp_text": partial(SECTIONED, qsa=True),
 }

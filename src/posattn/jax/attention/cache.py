@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,7 @@ class KVCache:
             $2^{31} - 1$ if it is empty.
         window: how many tokens a query sees, its own among them; all if None.
         rotated: whether keys are rotated before they are stored, rather than at each call.
+        index: a `LatentCache` of the keys of the layer's indexer; None if it has none.
 
     Examples:
         >>> from posattn.jax import MultiHeadAttention, Rotary
@@ -57,6 +59,7 @@ class KVCache:
     positions: Integer[Array, "*batch slots"]
     window: int | None = field(default=None, metadata={"static": True})
     rotated: bool = field(default=True, metadata={"static": True})
+    index: Any = None
 
     @classmethod
     def init(
@@ -183,7 +186,8 @@ class KVCache:
         )
         value = jnp.where(lost[..., None, None, None], jnp.nan, value)
         positions = jnp.where(newest, EMPTY, self.positions)
-        return replace(self, key=key, value=value, positions=positions)
+        index = None if self.index is None else self.index.trim(n)
+        return replace(self, key=key, value=value, positions=positions, index=index)
 
     def mask(
         self,

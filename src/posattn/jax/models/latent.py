@@ -3,17 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
 from posattn.configs.latents import as_latent, latent_weights
-from posattn.configs.reading import chosen
 from posattn.jax.attention import definition
 from posattn.jax.attention.attention import attend
 from posattn.jax.attention.cache import beyond, rule_of
@@ -22,14 +22,16 @@ from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import all_of, for_heads, of_pairs
 from posattn.jax.models.head_norm import normed
-from posattn.jax.models.layer_plan import rotation, state_of
+from posattn.jax.models.layer_plan import from_config, rotation
 from posattn.jax.models.lightning import LightningIndexer
+from posattn.jax.models.projections import rotated
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
 __all__ = ["LatentAttention"]
 
 CallMask = Bool[Array, "... #n n_k"] | contract.PositionMask
+Select = Integer[Array | np.ndarray, "*batch n k"] | None
 QueryPositions = Real[Array | np.ndarray, "*#batch n"] | None
 STATIC = {"static": True}
 
@@ -58,6 +60,7 @@ class LatentAttention:
         scale: the factor on the products of queries and keys, one over the root of `d_c + d_r` if None.
         eps: added to the mean square in the norms.
         indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
+        shared: whether each call brings the keys that the indexer of a layer before has selected.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -86,6 +89,7 @@ class LatentAttention:
     scale: float | None = field(default=None, metadata=STATIC)
     eps: float = field(default=1e-6, metadata=STATIC)
     indexer: LightningIndexer | None = None
+    shared: bool = field(default=False, metadata=STATIC)
 
     def __post_init__(self):
         object.__setattr__(self, "rotate", as_pytree(self.rotate))
@@ -106,6 +110,7 @@ class LatentAttention:
         scale: float | None = None,
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
+        shared: bool = False,
         dtype: DTypeLike | None = None,
     ) -> "LatentAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -126,6 +131,7 @@ class LatentAttention:
                 `content_dim + rotary_dim` if not given.
             eps: added to the mean square in the norms.
             indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
+            shared: whether each call brings the keys that the indexer of a layer before has selected.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -151,63 +157,38 @@ class LatentAttention:
             scale=None if scale is None else contract.scale(scale),
             eps=contract.positive("eps", eps),
             indexer=indexer,
+            shared=shared,
         )
+
+    from_config = classmethod(from_config)
 
     @classmethod
-    def from_config(
-        cls,
-        config,
-        layer: int = 0,
-        *,
-        weights=None,
-        length: int | None = None,
-        dtype: DTypeLike | None = None,
-        rng: Array | None = None,
-    ) -> "LatentAttention":
-        """Make the latent attention of one layer of a model, from its configuration.
-
-        For DeepSeek V2, V3 and V3.2, Kimi K2 and GLM-5.
-
-        Args:
-            config: what `posattn.configs.plan` reads, or a plan.
-            layer: the number of the layer, from 0 on.
-            weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
-                or a folder of them. The layer's own are picked, split and copied; drawn if not given.
-            length: for how long a text, which matters to some methods that scale a rotation.
-            dtype: of the weights; JAX's default one if not given.
-            rng: a JAX key, where the weights are drawn from; key 0 if not given.
-
-        Returns:
-            The layer. Whether it hides the future is said in a call, as ever.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if the configuration is not clear or not of latent attention, or weights of the
-                layer are missing or left over.
-        """
-        plan, described = chosen(config, layer, length=length)
-        as_latent(described)
-        rng = jax.random.key(0) if rng is None else rng
-        made = cls.init(
+    def _of_layer(cls, layer, rng, dtype, loads):
+        """A layer as a plan describes it."""
+        as_latent(layer)
+        return cls.init(
             rng,
-            described.dim,
-            described.num_heads,
-            **asdict(described.latent),
-            rotate=rotation(described.rope),
-            scale=described.scale,
-            indexer=LightningIndexer.of_layer(described, rng, dtype),
+            layer.dim,
+            layer.num_heads,
+            **asdict(layer.latent),
+            rotate=rotation(layer.rope),
+            scale=layer.scale,
+            indexer=LightningIndexer.of_layer(layer, rng, dtype),
+            shared=layer.indexer is not None and layer.indexer.shared,
             dtype=dtype,
         )
-        if weights is None:
-            return made
-        picked = latent_weights(state_of(weights), plan, described.index)
+
+    def _loaded(self, state, plan, index):
+        """The layer with weights out of those of its model."""
         picked = {
-            name.replace(".", "_"): jnp.asarray(array).T.astype(made.query_weight.dtype)
-            for name, array in picked.items()
+            name.replace(".", "_"): jnp.asarray(array).T.astype(self.query_weight.dtype)
+            for name, array in latent_weights(state, plan, index).items()
         }
-        if made.indexer is not None:
-            picked["indexer"] = made.indexer.of_weights(picked)
-        return replace(made, **picked)
+        if self.indexer is not None:
+            own = [name for name in picked if name.startswith("indexer_")]
+            own = {name.removeprefix("indexer_"): picked.pop(name) for name in own}
+            picked["indexer"] = replace(self.indexer, **own)
+        return replace(self, **picked)
 
     def init_cache(
         self,
@@ -240,8 +221,10 @@ class LatentAttention:
         mask: CallMask | None = None,
         causal: bool = False,
         query_positions: QueryPositions = None,
+        select: Select = None,
+        return_select: bool = False,
         cache: LatentCache | None = None,
-    ) -> Float[Array, "*batch n d"] | tuple[Float[Array, "*batch n d"], LatentCache]:
+    ) -> Float[Array, "*batch n d"] | tuple[Any, ...]:
         """Let each token attend to the others, or to those in a cache.
 
         Twin of calling :class:`posattn.reference.LatentAttention`.
@@ -254,13 +237,16 @@ class LatentAttention:
             causal: hide the future.
             query_positions: where the tokens stand, `(n)` or `(*batch, n)`: from 0 on if not given, or
                 after those in the cache.
+            select: of a layer with `shared`: the keys, or slots of the cache, that each query reads,
+                `(*batch, n, k)`; -1 is no key.
+            return_select: return what each query reads, for layers that share it.
             cache: the tokens before. Each query then attends to what it holds up to the query's own
                 position, the query's own token included, and tokens at a negative position are padding,
                 which nobody attends to.
 
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, this and the new
-            cache.
+            cache; then the indices if asked for.
         """
         widths, follow = self._widths(x), query_positions is None
         if cache is not None:
@@ -289,6 +275,7 @@ class LatentAttention:
         query = jnp.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         both = all_of([None if cache is None else rule(cache), mask])
+        select = self._select(select, x, narrow, chosen, positions, both, causal)
         call = call_at(
             positions,
             query,
@@ -296,7 +283,7 @@ class LatentAttention:
             value,
             mask=both,
             causal=causal,
-            select=self._select(x, narrow, chosen, positions, both, causal),
+            select=select,
             scale=self._scale(widths),
             finite=cache is not None and mask is None,  # what is kept was attended to
         )
@@ -305,7 +292,7 @@ class LatentAttention:
         if cache is not None:
             heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
         out = merge_heads(heads) @ self.output_weight
-        return out if cache is None else (out, cache)
+        return contract.returned(out, cache, select, return_select)
 
     def attention_weights(
         self,
@@ -314,6 +301,7 @@ class LatentAttention:
         mask: CallMask | None = None,
         causal: bool = False,
         query_positions: QueryPositions = None,
+        select: Select = None,
     ) -> Float[Array, "*batch h n n"]:
         """How much each query attends to each key, in each head.
 
@@ -324,6 +312,7 @@ class LatentAttention:
             mask: True means may attend.
             causal: hide the future.
             query_positions: where the tokens stand.
+            select: of a layer with `shared`.
 
         Returns:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
@@ -336,7 +325,8 @@ class LatentAttention:
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         options = {"mask": mask, "causal": causal, "scale": self._scale(widths)}
-        options["select"] = self._select(x, narrow, chosen, positions, mask, causal)
+        chosen = self._select(select, x, narrow, chosen, positions, mask, causal)
+        options["select"] = chosen
         call = call_at(positions, query, key, **options)
         return definition.weights(call)
 
@@ -357,26 +347,22 @@ class LatentAttention:
         content, rotation = jnp.split(query, [widths.content], axis=-1)
         latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = normed(latent, self.kv_norm_weight, self.eps)
-        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
+        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
         latent = [latent, key]
         if self.indexer is not None:
             latent.append(self.indexer.keys(x, positions.key))
         latent = jnp.concatenate(latent, axis=-1)
-        return content, self._turn(rotation, positions.query), latent, positions, narrow
+        rotation = rotated(self.rotate, 0, rotation, positions.query)
+        return content, rotation, latent, positions, narrow
 
-    def _select(self, x, narrow, key, positions, mask, causal):
+    def _select(self, select, x, narrow, key, positions, mask, causal):
         """The keys that each query reads, where an indexer selects them."""
-        if self.indexer is None:
-            return None
+        contract.chosen_before(select, self.shared)
+        if self.shared or self.indexer is None:
+            return select
         shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
         seen = of_pairs(mask, positions, shape)
-        if seen is not None and seen.ndim > 2:
-            seen = jnp.any(seen, axis=-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
-
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_r)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""

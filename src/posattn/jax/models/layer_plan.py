@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
 from posattn.configs.gguf import GGUF, is_gguf
-from posattn.configs.reading import as_heads, chosen
+from posattn.configs.reading import chosen
 from posattn.configs.weights import attention_weights
 from posattn.jax.attention.masks import Chunk, Window
 from posattn.jax.models.head_norm import HeadNorm, Steps
@@ -104,17 +104,14 @@ def from_config(
 
     Raises:
         TypeError: if an argument is not of its kind.
-        ValueError: if the configuration is not clear, or weights of the layer are missing or left over.
+        ValueError: if the configuration is not clear or of a layer that the class does not build, or weights
+            of the layer are missing or left over.
     """
     plan, described = chosen(config, layer, length=length)
-    as_heads(described)
     rng = jax.random.key(0) if rng is None else rng
-    bias = added(described, rng, dtype)
-    options = arguments(described, dtype) | {"bias": bias}
     state = state_of(weights, config)
-    if state is None:
-        return cls.init(rng, **options)
-    return loaded(blank(cls, rng, options), state, plan, described.index)
+    made = cls._of_layer(described, rng, dtype, state is not None)
+    return made if state is None else made._loaded(state, plan, described.index)
 
 
 def blank(cls, rng, options):
@@ -241,6 +238,11 @@ def loaded(layer, state, plan, index):
             field = f"{part}_{kind}"
             array = array.T if kind == "weight" else array
             new[field] = taken(array, getattr(layer, field).dtype, state)
+        elif part == "indexer":
+            own = taken(array.T, layer.query_weight.dtype, state)
+            own = own + (described.key_norm.plus_one and "norm" in kind)
+            index = replace(layer.indexer, **{kind.replace(".", "_"): own})
+            layer = replace(layer, indexer=index)
         elif part == "sinks":
             new["sinks"] = taken(array, layer.sinks.dtype, state)
         elif part == "bias":

@@ -11,10 +11,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
+from posattn.configs import Norm
 from posattn.jax.attention.heads import split_heads
 from posattn.jax.attention.indexer import indexer_scores
-from posattn.jax.attention.selection import select_keys
+from posattn.jax.attention.masks import causal_mask
+from posattn.jax.attention.selection import rising, select_keys
+from posattn.jax.models.head_norm import HeadNorm, normed
 from posattn.jax.models.layer_plan import rotation
+from posattn.jax.models.projections import rotated
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -22,13 +26,14 @@ __all__ = ["LightningIndexer"]
 
 STATIC = {"static": True}
 Positions = Real[Array | np.ndarray, "*#batch n"]
+KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
 
 
 @validated
 @register
 @dataclass(frozen=True, eq=False)
 class LightningIndexer:
-    """What selects the keys of a layer, from the tokens: a part of :class:`LatentAttention`.
+    """What selects the keys of a layer, from the tokens: a part of its attention.
 
     Twin of :class:`posattn.reference.LightningIndexer`; a pytree, of which `rotate` is a part.
 
@@ -36,11 +41,14 @@ class LightningIndexer:
         query_weight: of all heads, `(d_q, h * d_h)`; `x @ weight` projects.
         key_weight: `(d, d_h)`.
         key_norm_weight: the factors of the norm, `(d_h)`.
-        key_norm_bias: its offsets, `(d_h)`.
-        head_weight: `(d, h)`.
-        count: how many keys a query reads at most.
+        key_norm_bias: its offsets, `(d_h)`; None where keys are pooled.
+        head_weight: `(d, h)`; likewise.
+        count: how many keys a query reads at most, or how many blocks of keys.
         rotate: None, or a function `(x, positions) -> x` of a head's first entries, such as `Rotary()`.
         eps: added to the variance in the norm.
+        size: how many neighboring keys make a block.
+        pooled: None, or what a block is worth: its best key, `"max"`, or the mean of its keys, `"mean"`.
+        query_norm_weight: the factors of a norm of queries, `(d_h)`, where keys are pooled.
 
     Examples:
         >>> indexer = LightningIndexer.init(jax.random.key(0), 8, 4, 6, count=2)
@@ -53,11 +61,14 @@ class LightningIndexer:
     query_weight: Float[Array, "d_q hd"]
     key_weight: Float[Array, "d d_h"]
     key_norm_weight: Float[Array, " d_h"]
-    key_norm_bias: Float[Array, " d_h"]
-    head_weight: Float[Array, "d h"]
+    key_norm_bias: Float[Array, " d_h"] | None
+    head_weight: Float[Array, "d h"] | None
     count: int = field(metadata=STATIC)
     rotate: contract.Rotation | None = None
     eps: float = field(default=1e-6, metadata=STATIC)
+    size: int = field(default=1, metadata=STATIC)
+    pooled: str | None = field(default=None, metadata=STATIC)
+    query_norm_weight: Float[Array, " d_h"] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "rotate", as_pytree(self.rotate))
@@ -74,6 +85,8 @@ class LightningIndexer:
         query_rank: int | None = None,
         rotate: contract.Rotation | None = None,
         eps: float = 1e-6,
+        size: int = 1,
+        pooled: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> "LightningIndexer":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -85,18 +98,19 @@ class LightningIndexer:
             dim: the width of the tokens, at least 1.
             num_heads: the number of heads.
             head_dim: the width of a head.
-            count: how many keys a query reads at most, at least 1.
+            count: how many keys a query reads at most, or how many blocks of keys, at least 1.
             query_rank: the width of what queries are made from; `dim` if not given.
             rotate: acts on queries and keys, `(x, positions) -> x`, such as `Rotary()`.
             eps: added to the variance in the norm.
+            size: how many neighboring keys make a block.
+            pooled: None, or what a block is worth: `"max"` or `"mean"`.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
             The indexer.
         """
-        _, count, shapes = contract.indexer_sizes(
-            dim, num_heads, head_dim, count, query_rank
-        )
+        sizes = dim, num_heads, head_dim, count, query_rank, pooled, size
+        _, count, shapes = contract.indexer_sizes(*sizes)
         dtype = jnp.result_type(float if dtype is None else dtype)
         drawn = jax.random.split(rng, len(shapes))
         weights = {
@@ -106,30 +120,26 @@ class LightningIndexer:
         }
         weights["key_norm_weight"] = jnp.ones(head_dim, dtype)
         weights["key_norm_bias"] = jnp.zeros(head_dim, dtype)
+        if pooled is not None:
+            weights |= {"key_norm_bias": None, "head_weight": None}
+            weights["query_norm_weight"] = jnp.ones(head_dim, dtype)
         eps = contract.positive("eps", eps)
-        return cls(**weights, count=count, rotate=rotate, eps=eps)
+        blocks = {"size": size, "pooled": pooled}
+        return cls(**weights, count=count, rotate=rotate, eps=eps, **blocks)
 
     @classmethod
     def of_layer(cls, layer, rng, dtype):
         """The indexer of a layer of a plan, or None."""
-        if layer.indexer is None:
+        if layer.indexer is None or layer.indexer.shared:
             return None
         return cls.init(
             rng,
             layer.dim,
             layer.indexer.num_heads,
             layer.indexer.head_dim,
-            count=layer.selected,
-            query_rank=layer.latent.query_rank,
+            **layer.choice(),
             rotate=rotation(replace(layer.rope, layout=layer.indexer.layout)),
             dtype=dtype,
-        )
-
-    def of_weights(self, picked):
-        """The indexer with those of a layer's arrays, by name, that are its own; they are taken away."""
-        own = [name for name in picked if name.startswith("indexer_")]
-        return replace(
-            self, **{name.removeprefix("indexer_"): picked.pop(name) for name in own}
         )
 
     def keys(
@@ -144,16 +154,12 @@ class LightningIndexer:
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
 
         Returns:
-            Rotated keys, `(*batch, n, d_h)`.
+            Rotated keys, `(*batch, n, d_h)`; keys as they are if their mean is asked for.
         """
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
-        wide = key.astype(jnp.promote_types(key.dtype, jnp.float32))
-        wide = wide - jnp.mean(wide, axis=-1, keepdims=True)
-        wide = wide * jax.lax.rsqrt(jnp.mean(wide**2, axis=-1, keepdims=True) + self.eps)
-        key = (wide * self.key_norm_weight + self.key_norm_bias).astype(key.dtype)
-        return self._turn(key[..., None, :, :], positions)[..., 0, :, :]
+        return key if self.pooled == "mean" else self._turned(key, positions)
 
     def __call__(
         self,
@@ -162,9 +168,10 @@ class LightningIndexer:
         key: Float[Array, "*batch n_k d_h"],
         positions: Positions,
         *,
-        mask: Bool[Array, "*#batch #n n_k"] | None = None,
+        key_positions: KeyPositions = None,
+        mask: Bool[Array, "*#batch_and_heads #n n_k"] | None = None,
         causal: bool = False,
-    ) -> Integer[Array, "*batch n count"]:
+    ) -> Integer[Array, "*heads n count"]:
         """The keys that each token reads.
 
         Twin of calling :class:`posattn.reference.LightningIndexer`.
@@ -174,22 +181,69 @@ class LightningIndexer:
             narrow: what their queries are made from, `(*batch, n, d_q)`.
             key: what `keys` has returned for all tokens so far, `(*batch, n_k, d_h)`.
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
-            mask: bool, True means may attend; its shape broadcasts to `(*batch, n, n_k)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`, if their mean is asked for.
+            mask: bool, True means may attend, `(*batch, n, n_k)`, or with an axis of heads: to any of them.
             causal: hide the future; the tokens are aligned to the end of the keys.
 
         Returns:
-            Indices in rising order, then -1, `(*batch, n, min(count, n_k))`.
+            Indices in rising order, then -1, `(*batch, n, k)`; of `"max"`, `(*batch, h, n, k)`.
         """
         contract.indexer_weights(self, x, narrow)
         contract.positions_of(x.shape, positions)
-        num_heads = self.head_weight.shape[1]
+        contract.indexer_keys(x, key, key_positions, self.pooled)
+        if getattr(mask, "ndim", 0) > x.ndim:
+            mask = mask.any(-3)
+        contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
+        num_heads = self.query_weight.shape[1] // self.key_weight.shape[1]
         query = split_heads(narrow @ self.query_weight, num_heads)
+        if self.query_norm_weight is not None:
+            query = normed(query, self.query_norm_weight, self.eps)
+        query = rotated(self.rotate, 0, query, positions)
+        if self.pooled is not None:
+            return self._blocks(query, key, key_positions, mask, causal)
         weights = (x @ self.head_weight).astype(jnp.promote_types(x.dtype, jnp.float32))
-        scores = indexer_scores(
-            self._turn(query, positions), key.astype(query.dtype), weights * num_heads**-0.5
-        )
+        scores = indexer_scores(query, key.astype(query.dtype), weights * num_heads**-0.5)
         return select_keys(scores, self.count, mask=mask, causal=causal)
 
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_h)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
+    def _blocks(self, query, key, positions, mask, causal):
+        """The keys of the best blocks, which begin at the first key that each query sees."""
+        size, mean = self.size, self.pooled == "mean"
+        n, n_k = query.shape[-2], key.shape[-2]
+        wide = jnp.promote_types(query.dtype, jnp.float32)
+        if mean:  # of each key and those after it
+            ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]
+            padded = jnp.pad(key.astype(wide), ends)
+            key = sum(padded[..., i : i + n_k, :] for i in range(size)) / size
+            key = self._turned(key.astype(query.dtype), positions)
+            scores = indexer_scores(query, key)[..., None, :, :]
+        else:
+            scores = query.astype(wide) @ key[..., None, :, :].mT.astype(wide)
+        seen = jnp.ones((1, 1), bool) if mask is None else mask
+        seen = seen & causal_mask(n, n_k) if causal else seen
+        seen = jnp.broadcast_to(seen, (*query.shape[:-3], n, n_k))[..., None, :, :]
+        first = jnp.argmax(seen, axis=-1)[..., None]
+        end = n_k - jnp.argmax(seen[..., ::-1], axis=-1)[..., None]
+        blocks = jnp.arange(n_k // size + 1)
+        places = first + jnp.arange(blocks.size * size)
+        lead, ends = scores.shape[:-1], [(0, 0)] * (scores.ndim - 1)
+        scores = jnp.where(seen, scores, -jnp.inf)
+        scores = jnp.pad(scores, [*ends, (0, blocks.size * size)], constant_values=-jnp.inf)
+        places = jnp.broadcast_to(places, (*lead, blocks.size * size))
+        scores = jnp.take_along_axis(scores, places, axis=-1)
+        each = scores.reshape(*lead, -1, size)
+        best = each.max(-1)
+        if mean:  # whole blocks, and what stands after them
+            best = jnp.where(each[..., -1] > -jnp.inf, each[..., 0], -jnp.inf)
+        own = (end - first - 1 + mean) // size == blocks
+        chosen = select_keys(jnp.where(own, jnp.inf, best), self.count + mean)[..., None]
+        tokens = (chosen * size + jnp.arange(size)).reshape(*lead, -1)
+        kept = jnp.take_along_axis(scores, jnp.maximum(tokens, 0), -1) > -jnp.inf
+        kept = kept & (tokens >= 0)
+        tokens = rising(jnp.where(kept, tokens + first, -1), n_k)
+        return tokens[..., 0, :, :] if mean else tokens
+
+    def _turned(self, key, positions):
+        """Keys, normalised and rotated."""
+        norm = Norm("layer" if self.pooled is None else "rms", self.eps)
+        key = HeadNorm(self.key_norm_weight, self.key_norm_bias, norm)(key)
+        return rotated(self.rotate, 1, key[..., None, :, :], positions)[..., 0, :, :]

@@ -1,7 +1,7 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -12,21 +12,25 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
+from posattn.configs.reading import as_heads
 from posattn.jax.attention import attention, definition
-from posattn.jax.attention.cache import KVCache, beyond, rule_of
-from posattn.jax.attention.call import Positions, call_at
+from posattn.jax.attention.cache import KVCache, beyond
+from posattn.jax.attention.call import call_at
 from posattn.jax.attention.heads import merge_heads
+from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import for_one_argument, span
-from posattn.jax.models.layer_plan import from_config
+from posattn.jax.models.layer_plan import added, arguments, blank, from_config, loaded
+from posattn.jax.models.lightning import LightningIndexer
 from posattn.jax.models.projections import (
     Inputs,
     affine,
+    chosen,
     drawn,
     gated,
     mask_of,
     project,
     queries_and_keys,
-    rotated,
+    remember,
     sinks_and_cap,
 )
 from posattn.jax.trees import as_pytree, register
@@ -84,6 +88,7 @@ class MultiHeadAttention:
         soft_cap: the scores before any bias stay between this number and its negative, or None.
         gate_weight: `(d, h * d_h)`, of the gate, or None for a layer without one.
         gate_bias: `(h * d_h)` or None.
+        indexer: a `LightningIndexer` that selects the keys of each query of a sequence's own tokens.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -116,6 +121,7 @@ class MultiHeadAttention:
     soft_cap: float | None = field(default=None, metadata={"static": True})
     gate_weight: Float[Array, "d width"] | None = None
     gate_bias: Float[Array, " width"] | None = None
+    indexer: LightningIndexer | None = None
 
     def __post_init__(self):
         shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
@@ -147,6 +153,7 @@ class MultiHeadAttention:
         sinks: bool = False,
         soft_cap: float | None = None,
         gate: bool = False,
+        indexer: LightningIndexer | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -181,6 +188,7 @@ class MultiHeadAttention:
             soft_cap: keeps the scores before any bias between this number and its negative.
             gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
                 sequence, to the width of all heads.
+            indexer: a `LightningIndexer` that selects the keys of each query.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -204,6 +212,7 @@ class MultiHeadAttention:
             mask=mask,
             sinks=jnp.zeros(sizes.num_heads, dtype) if sinks else None,
             soft_cap=contract.soft_cap(soft_cap),
+            indexer=indexer,
         )
 
     def init_cache(
@@ -231,9 +240,24 @@ class MultiHeadAttention:
         sizes = batch_shape, groups, max_len, self.key_weight.shape[-1] // groups
         dtype = self.key_weight.dtype if dtype is None else dtype
         options = {"window": span(self.mask), "rotated": rotated, "dtype": dtype}
-        return KVCache.init(*sizes, **options)
+        cache = KVCache.init(*sizes, **options)
+        if self.indexer is None:
+            return cache
+        width = self.indexer.key_weight.shape[1]
+        index = LatentCache.init(batch_shape, max_len, width, dtype=dtype)
+        return replace(cache, index=index)
 
     from_config = classmethod(from_config)
+
+    @classmethod
+    def _of_layer(cls, layer, rng, dtype, loads):
+        """A layer as a plan describes it, with zeros where it loads weights."""
+        as_heads(layer)
+        options = arguments(layer, dtype) | {"bias": added(layer, rng, dtype)}
+        options["indexer"] = LightningIndexer.of_layer(layer, rng, dtype)
+        return blank(cls, rng, options) if loads else cls.init(rng, **options)
+
+    _loaded = loaded
 
     def __call__(
         self,
@@ -283,10 +307,13 @@ class MultiHeadAttention:
             to nothing. With a cache, this and the new cache.
         """
         at = query_positions, key_positions, coordinates
+        contract.indexed(self.indexer, key, coordinates, select, cache)
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
             lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
             heads, cache = remember(self, heads, cache, query_positions is None)
+        if self.indexer is not None:
+            select, cache = chosen(self, query, heads, cache)
         mixed = attend(self, heads, rng, select)
         if cache is not None:
             mixed = jnp.where(lost[..., None, :, None], jnp.nan, mixed)
@@ -327,27 +354,11 @@ class MultiHeadAttention:
         at = query_positions, key_positions, coordinates
         inputs = Inputs(query, key, None, mask, causal, bias, *at)
         heads = queries_and_keys(self, inputs)
-        return definition.weights(call_of(heads, options_of(self, heads)))
-
-
-def remember(layer, heads, cache, follow):
-    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own."""
-    queries = jnp.asarray(heads.positions.query)
-    rule = rule_of(cache, queries, follow, cache.window)
-    cache, seen = cache.append(heads.key, heads.value, queries)
-    finite = seen is cache and all(mask is None for mask in heads.masks)
-    key = seen.key
-    if not cache.rotated:
-        key = rotated(layer.rotate, 1, key, seen.positions)
-    heads = heads._replace(
-        key=key,
-        value=seen.value,
-        positions=Positions(queries, seen.positions),
-        masks=(rule(seen), *heads.masks),
-        causal=False,
-        finite=finite,  # a cache hides nothing but zeros
-    )
-    return heads, cache
+        options = options_of(self, heads)
+        contract.indexed(self.indexer, key, coordinates)
+        if self.indexer is not None:
+            options["select"] = chosen(self, query, heads, None)[0]
+        return definition.weights(call_of(heads, options))
 
 
 def attend(layer, heads, rng, select=None):

@@ -1,6 +1,7 @@
 """The projections of a layer of attention: from what it is called with to heads, rotated by position."""
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -8,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posattn import contract
+from posattn.jax.attention.cache import rule_of
 from posattn.jax.attention.call import Positions, biases, positions_of
 from posattn.jax.attention.heads import split_heads
-from posattn.jax.attention.masks import all_of, for_heads, where_not_cached
+from posattn.jax.attention.masks import all_of, for_heads, of_pairs, where_not_cached
 from posattn.jax.position.axial import RotaryAxes
 
 __all__ = []
@@ -153,10 +155,45 @@ def rotated(rotate, which, x, positions, coordinates=None):
     return rotate(x, at)
 
 
+def remember(layer, heads, cache, follow):
+    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own."""
+    queries = jnp.asarray(heads.positions.query)
+    rule = rule_of(cache, queries, follow, cache.window)
+    cache, seen = cache.append(heads.key, heads.value, queries)
+    finite = seen is cache and all(mask is None for mask in heads.masks)
+    key = seen.key
+    if not cache.rotated:
+        key = rotated(layer.rotate, 1, key, seen.positions)
+    heads = heads._replace(
+        key=key,
+        value=seen.value,
+        positions=Positions(queries, seen.positions),
+        masks=(rule(seen), *heads.masks),
+        causal=False,
+        finite=finite,  # a cache hides nothing but zeros
+    )
+    return heads, cache
+
+
 def mask_of(heads):
     """What the masks of heads let see together."""
     shape = *heads.query.shape[:-1], heads.key.shape[-2]
     return all_of([for_heads(mask, shape) for mask in heads.masks])
+
+
+def chosen(layer, x, heads, cache):
+    """The keys that each query reads, as the layer's indexer selects them, and the cache with its keys."""
+    key = layer.indexer.keys(x, heads.positions.query)
+    if cache is not None:
+        index = cache.index.append(key, heads.positions.query)
+        cache, key = (
+            replace(cache, index=index),
+            index.latent[..., : heads.key.shape[-2], :],
+        )
+    shape = *heads.query.shape[:-1], key.shape[-2]
+    seen = of_pairs(mask_of(heads), heads.positions, shape)
+    at = {"key_positions": heads.positions.key, "mask": seen, "causal": heads.causal}
+    return layer.indexer(x, x, key, heads.positions.query, **at), cache
 
 
 def sinks_and_cap(layer):

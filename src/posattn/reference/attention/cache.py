@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Inexact, Integer
@@ -41,6 +42,7 @@ class KVCache:
         positions: where the token of each slot stands, `(*batch, slots)`; $2^{31} - 1$ if it is empty.
         window: how many tokens a query sees, its own among them; all if None.
         rotated: whether keys are kept as `rotate` leaves them.
+        index: a `LatentCache` of the keys of the layer's indexer; None if it has none.
 
     Examples:
         >>> cache = KVCache.init((), num_kv_heads=1, max_len=4, head_dim=2)
@@ -57,6 +59,7 @@ class KVCache:
     positions: Integer[np.ndarray, "*batch slots"]
     window: int | None = None
     rotated: bool = True
+    index: Any = None
 
     @classmethod
     def init(
@@ -139,7 +142,7 @@ class KVCache:
             kept = kept & (positions > last - slots)  # of a long chunk only the end
             places = positions % slots
         new = KVCache(self.key.copy(), self.value.copy(), self.positions.copy())
-        new = replace(new, window=self.window, rotated=self.rotated)
+        new = replace(new, window=self.window, rotated=self.rotated, index=self.index)
         for *example, token in np.argwhere(kept):
             at, where = tuple(example), positions[(*example, token)]
             slot = places[(*example, token)]
@@ -174,7 +177,8 @@ class KVCache:
             np.where(newest[..., None, :, None], 0, x) for x in (self.key, self.value)
         )
         positions = np.where(newest, EMPTY, self.positions)
-        return replace(self, key=key, value=value, positions=positions)
+        index = None if self.index is None else self.index.trim(n)
+        return replace(self, key=key, value=value, positions=positions, index=index)
 
     def mask(
         self,

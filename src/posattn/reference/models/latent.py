@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Inexact, Real
+from jaxtyping import Bool, Inexact, Integer, Real
 
 from posattn import contract
 from posattn.reference.attention.attention import (
@@ -17,11 +18,13 @@ from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import all_of, for_heads, of_pairs
-from posattn.reference.models.lightning import LightningIndexer
+from posattn.reference.models.lightning import LightningIndexer, normed
+from posattn.reference.models.projections import rotated
 from posattn.reference.validated import validated
 
 __all__ = ["LatentAttention"]
 
+Select = Integer[np.ndarray, "*batch n k"] | None
 CallMask = Bool[np.ndarray, "*#batch_and_heads #n n_k"] | contract.PositionMask
 
 
@@ -84,6 +87,8 @@ class LatentAttention:
         scale: the factor on $\mathbf{Q}_h\mathbf{K}_h^\top$, $1/\sqrt{d_c + d_r}$ if not given.
         eps: $\varepsilon$ of the norms.
         indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
+        shared: whether each call brings the keys that the indexer of a layer before has selected, as in
+            GLM-5.2, where one layer in four has an indexer.
 
     Examples:
         >>> from posattn.reference import Rotary
@@ -116,6 +121,7 @@ class LatentAttention:
     scale: float | None = None
     eps: float = 1e-6
     indexer: LightningIndexer | None = None
+    shared: bool = False
 
     @classmethod
     def init(
@@ -133,6 +139,7 @@ class LatentAttention:
         scale: float | None = None,
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
+        shared: bool = False,
     ) -> "LatentAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -149,6 +156,7 @@ class LatentAttention:
             scale: the factor on the products of queries and keys, $1/\sqrt{d_c + d_r}$ if not given.
             eps: added to the mean square in the norms.
             indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
+            shared: whether each call brings the keys that the indexer of a layer before has selected.
 
         Returns:
             The layer.
@@ -174,6 +182,7 @@ class LatentAttention:
             scale=None if scale is None else contract.scale(scale),
             eps=contract.positive("eps", eps),
             indexer=indexer,
+            shared=shared,
         )
 
     def init_cache(self, batch_shape: int | Sequence[int], max_len: int) -> LatentCache:
@@ -201,11 +210,10 @@ class LatentAttention:
         mask: CallMask | None = None,
         causal: bool = False,
         query_positions: Real[np.ndarray, "*#batch n"] | None = None,
+        select: Select = None,
+        return_select: bool = False,
         cache: LatentCache | None = None,
-    ) -> (
-        Inexact[np.ndarray, "*batch n d"]
-        | tuple[Inexact[np.ndarray, "*batch n d"], LatentCache]
-    ):
+    ) -> Inexact[np.ndarray, "*batch n d"] | tuple[Any, ...]:
         r"""Let each token attend to the others, or to those in a cache.
 
         Args:
@@ -216,17 +224,20 @@ class LatentAttention:
             causal: hide the future.
             query_positions: where the tokens stand, `(n)` or `(*batch, n)`: from 0 on if not given, or
                 after those in the cache.
+            select: of a layer with `shared`: the keys, or slots of the cache, that each query reads,
+                `(*batch, n, k)`; -1 is no key.
+            return_select: return what each query reads, for layers that share it; None if it reads all.
             cache: the tokens before. Then each query attends to what the cache holds up to its own
                 position, its own token included, and tokens at a negative position are padding: nobody
                 attends to them.
 
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, that and the cache of
-            all tokens so far.
+            all tokens so far; then the indices if asked for.
 
         Raises:
             TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit, or the cache is full.
+            ValueError: if shapes do not fit, the cache is full, or `select` lacks or is not expected.
         """
         widths = self._widths(x)
         if cache is not None:
@@ -256,20 +267,21 @@ class LatentAttention:
         if cache is not None:
             masks.append(held(cache, positions.query)[..., None, :, :])
         mask = all_of(masks, positions, (*query.shape[:-1], key.shape[-2]))
+        select = self._select(select, x, narrow, chosen, positions, mask, causal)
         heads = scaled_dot_product_attention(
             query,
             key,
             value,
             mask=mask,
             causal=causal,
-            select=self._select(x, narrow, chosen, positions, mask, causal),
+            select=select,
             query_positions=positions.query,
             key_positions=positions.key,
             scale=self._scale(widths),
         )
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         out = merge_heads(heads) @ self.output_weight
-        return out if cache is None else (out, cache)
+        return contract.returned(out, cache, select, return_select)
 
     def attention_weights(
         self,
@@ -278,6 +290,7 @@ class LatentAttention:
         mask: CallMask | None = None,
         causal: bool = False,
         query_positions: Real[np.ndarray, "*#batch n"] | None = None,
+        select: Select = None,
     ) -> Inexact[np.ndarray, "*batch h n n"]:
         """How much each query attends to each key, in every head: what the call mixes values with.
 
@@ -286,6 +299,7 @@ class LatentAttention:
             mask: True means may attend.
             causal: hide the future.
             query_positions: where the tokens stand.
+            select: of a layer with `shared`.
 
         Returns:
             `(*batch, H, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
@@ -306,7 +320,7 @@ class LatentAttention:
             key,
             mask=mask,
             causal=causal,
-            select=self._select(x, narrow, chosen, positions, mask, causal),
+            select=self._select(select, x, narrow, chosen, positions, mask, causal),
             query_positions=positions.query,
             key_positions=positions.key,
             scale=self._scale(widths),
@@ -322,32 +336,28 @@ class LatentAttention:
         """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
         narrow = x
         if self.query_down_weight is not None:
-            narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
+            narrow = normed(x @ self.query_down_weight, self.query_norm_weight, self.eps)
         query = split_heads(narrow @ self.query_weight, self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = np.split(query, [widths.content], axis=-1)
         latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-        latent = _norm(latent, self.kv_norm_weight, self.eps)
-        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
+        latent = normed(latent, self.kv_norm_weight, self.eps)
+        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
         latent = [latent, key]
         if self.indexer is not None:
             latent.append(self.indexer.keys(x, positions.key))
         latent = np.concatenate(latent, axis=-1)
-        return content, self._turn(rotation, positions.query), latent, positions, narrow
+        rotation = rotated(self.rotate, 0, rotation, positions.query)
+        return content, rotation, latent, positions, narrow
 
-    def _select(self, x, narrow, key, positions, mask, causal):
+    def _select(self, select, x, narrow, key, positions, mask, causal):
         """The keys that each query reads, where an indexer selects them."""
-        if self.indexer is None:
-            return None
+        contract.chosen_before(select, self.shared)
+        if self.shared or self.indexer is None:
+            return select
         shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
         seen = of_pairs(mask, positions, shape)
-        if seen is not None and seen.ndim > 2:
-            seen = np.any(seen, axis=-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
-
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_r)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
@@ -368,8 +378,3 @@ class LatentAttention:
         """The factor on the products."""
         width = widths.content + widths.rotary
         return width**-0.5 if self.scale is None else self.scale
-
-
-def _norm(x, weight, eps):
-    """Divide by the root mean square."""
-    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)

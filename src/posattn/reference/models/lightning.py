@@ -8,7 +8,9 @@ from jaxtyping import Bool, Inexact, Integer, Real
 from posattn import contract
 from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.indexer import indexer_scores
-from posattn.reference.attention.selection import select_keys
+from posattn.reference.attention.masks import causal_mask
+from posattn.reference.attention.selection import rising, select_keys
+from posattn.reference.models.projections import rotated
 from posattn.reference.validated import validated
 
 __all__ = ["LightningIndexer"]
@@ -17,7 +19,7 @@ __all__ = ["LightningIndexer"]
 @validated
 @dataclass(frozen=True, eq=False)
 class LightningIndexer:
-    r"""What selects the keys of a layer, from the tokens: a part of :class:`LatentAttention`.
+    r"""What selects the keys of a layer, from the tokens: a part of its attention.
 
     .. math:: \mathbf{k} = \operatorname{rotate}(\operatorname{norm}(\mathbf{x}\mathbf{W}^{(k)})), \qquad
         \mathbf{q}_h = \operatorname{rotate}(\mathbf{c}\mathbf{W}^{(q)}_h), \qquad
@@ -32,15 +34,27 @@ class LightningIndexer:
     The layout of the indexer's rotation need not be that of the layer: DeepSeek-V3.2 rotates halves here
     and neighbors there. Only the first entries of a head rotate.
 
+    Where keys are pooled, queries are normalised too, the norms divide by the root mean square, and blocks
+    of `size` keys are chosen. They begin at the first key that a query may attend to, behind padding or
+    another document; the keys that it may attend to must be neighbors.
+    With `"max"` (MiniMax-M3) each head $h$ selects for its group of the layer's heads: a block is worth
+    $\max_{j} \mathbf{q}_h\cdot\mathbf{k}_j$, and the query's own block is one of those it reads.
+    With `"mean"` (Qwen4-Exp) all heads select together, $w_h = 1$, and $\mathbf{k}$ is the mean of a
+    complete block, normalised and rotated as its first token; what comes after the last complete block is
+    read, too.
+
     Args:
         query_weight: $\mathbf{W}^{(q)}$ of all heads, `(d_q, H D)`; `x @ weight` projects.
         key_weight: $\mathbf{W}^{(k)}$, `(d, D)`.
         key_norm_weight: the factors of the norm, `(D)`.
-        key_norm_bias: its offsets, `(D)`.
-        head_weight: $\mathbf{W}^{(w)}$, `(d, H)`.
-        count: how many keys a query reads at most.
+        key_norm_bias: its offsets, `(D)`; None where keys are pooled.
+        head_weight: $\mathbf{W}^{(w)}$, `(d, H)`; likewise.
+        count: how many keys a query reads at most, or how many blocks of keys.
         rotate: None, or a function `(x, positions) -> x` of a head's first entries, such as `Rotary()`.
         eps: added to the variance in the norm.
+        size: how many neighboring keys make a block.
+        pooled: None, or what a block is worth: its best key, `"max"`, or the mean of its keys, `"mean"`.
+        query_norm_weight: the factors of the norm of queries, `(D)`, where keys are pooled.
 
     Examples:
         >>> indexer = LightningIndexer.init(np.random.default_rng(0), 8, 4, 6, count=2)
@@ -56,11 +70,14 @@ class LightningIndexer:
     query_weight: Inexact[np.ndarray, "d_q hd"]
     key_weight: Inexact[np.ndarray, "d d_h"]
     key_norm_weight: Inexact[np.ndarray, " d_h"]
-    key_norm_bias: Inexact[np.ndarray, " d_h"]
-    head_weight: Inexact[np.ndarray, "d h"]
+    key_norm_bias: Inexact[np.ndarray, " d_h"] | None
+    head_weight: Inexact[np.ndarray, "d h"] | None
     count: int
     rotate: contract.Rotation | None = None
     eps: float = 1e-6
+    size: int = 1
+    pooled: str | None = None
+    query_norm_weight: Inexact[np.ndarray, " d_h"] | None = None
 
     @classmethod
     def init(
@@ -74,6 +91,8 @@ class LightningIndexer:
         query_rank: int | None = None,
         rotate: contract.Rotation | None = None,
         eps: float = 1e-6,
+        size: int = 1,
+        pooled: str | None = None,
     ) -> "LightningIndexer":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -82,10 +101,12 @@ class LightningIndexer:
             dim: the width $d$ of the tokens, at least 1.
             num_heads: the number of heads $H$.
             head_dim: the width $D$ of a head.
-            count: how many keys a query reads at most, at least 1.
+            count: how many keys a query reads at most, or how many blocks of keys, at least 1.
             query_rank: the width of what queries are made from; `dim` if not given.
             rotate: acts on queries and keys, `(x, positions) -> x`, such as `Rotary()`.
             eps: added to the variance in the norm.
+            size: how many neighboring keys make a block.
+            pooled: None, or what a block is worth: `"max"` or `"mean"`.
 
         Returns:
             The indexer.
@@ -94,16 +115,19 @@ class LightningIndexer:
             TypeError: if `rng` is no generator or a number is not of its kind.
             ValueError: if a number lies outside its range.
         """
-        _, count, shapes = contract.indexer_sizes(
-            dim, num_heads, head_dim, count, query_rank
-        )
+        sizes = dim, num_heads, head_dim, count, query_rank, pooled, size
+        _, count, shapes = contract.indexer_sizes(*sizes)
         weights = {
             f"{name}_weight": rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape))
             for name, shape in shapes.items()
         }
         norm = {"key_norm_weight": np.ones(head_dim), "key_norm_bias": np.zeros(head_dim)}
+        if pooled is not None:
+            norm |= {"key_norm_bias": None, "query_norm_weight": np.ones(head_dim)}
+            norm["head_weight"] = None
         eps = contract.positive("eps", eps)
-        return cls(**weights, **norm, count=count, rotate=rotate, eps=eps)
+        rest = {"rotate": rotate, "eps": eps, "size": size, "pooled": pooled}
+        return cls(**weights, **norm, count=count, **rest)
 
     def keys(
         self, x: Inexact[np.ndarray, "*batch n d"], positions: Real[np.ndarray, "*#batch n"]
@@ -115,7 +139,7 @@ class LightningIndexer:
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
 
         Returns:
-            Rotated keys, `(*batch, n, D)`.
+            Rotated keys, `(*batch, n, D)`; keys as they are if their mean is asked for.
 
         Raises:
             TypeError: if an array is missing or has a wrong dtype.
@@ -124,10 +148,7 @@ class LightningIndexer:
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
-        key = key - np.mean(key, axis=-1, keepdims=True)
-        key = key / np.sqrt(np.mean(key**2, axis=-1, keepdims=True) + self.eps)
-        key = key * self.key_norm_weight + self.key_norm_bias
-        return self._turn(key[..., None, :, :], positions)[..., 0, :, :]
+        return key if self.pooled == "mean" else self._turned(key, positions)
 
     def __call__(
         self,
@@ -136,9 +157,10 @@ class LightningIndexer:
         key: Inexact[np.ndarray, "*batch n_k d_h"],
         positions: Real[np.ndarray, "*#batch n"],
         *,
-        mask: Bool[np.ndarray, "*#batch #n n_k"] | None = None,
+        key_positions: Real[np.ndarray, "*#batch n_k"] | None = None,
+        mask: Bool[np.ndarray, "*#batch_and_heads #n n_k"] | None = None,
         causal: bool = False,
-    ) -> Integer[np.ndarray, "*batch n count"]:
+    ) -> Integer[np.ndarray, "*heads n count"]:
         """The keys that each token reads.
 
         Args:
@@ -146,11 +168,12 @@ class LightningIndexer:
             narrow: what their queries are made from, `(*batch, n, d_q)`.
             key: what `keys` has returned for all tokens so far, `(*batch, n_k, D)`.
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
-            mask: bool, True means may attend; its shape broadcasts to `(*batch, n, n_k)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`, if their mean is asked for.
+            mask: bool, True means may attend, `(*batch, n, n_k)`, or with an axis of heads: to any of them.
             causal: hide the future; the tokens are aligned to the end of the keys.
 
         Returns:
-            Indices in rising order, then -1, `(*batch, n, min(count, n_k))`.
+            Indices in rising order, then -1, `(*batch, n, k)`; of `"max"`, `(*batch, H, n, k)`.
 
         Raises:
             TypeError: if an array is missing or has a wrong dtype.
@@ -158,12 +181,65 @@ class LightningIndexer:
         """
         contract.indexer_weights(self, x, narrow)
         contract.positions_of(x.shape, positions)
-        num_heads = self.head_weight.shape[1]
+        contract.indexer_keys(x, key, key_positions, self.pooled)
+        if getattr(mask, "ndim", 0) > x.ndim:
+            mask = mask.any(-3)
+        contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
+        num_heads = self.query_weight.shape[1] // self.key_weight.shape[1]
         query = split_heads(narrow @ self.query_weight, num_heads)
+        if self.query_norm_weight is not None:
+            query = normed(query, self.query_norm_weight, self.eps)
+        query = rotated(self.rotate, 0, query, positions)
+        if self.pooled is not None:
+            return self._blocks(query, key, key_positions, mask, causal)
         weights = x @ self.head_weight * num_heads**-0.5
-        scores = indexer_scores(self._turn(query, positions), key, weights)
+        scores = indexer_scores(query, key, weights)
         return select_keys(scores, self.count, mask=mask, causal=causal)
 
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, D)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
+    def _blocks(self, query, key, positions, mask, causal):
+        """The keys of the best blocks, which begin at the first key that each query sees."""
+        size, mean = self.size, self.pooled == "mean"
+        n, n_k = query.shape[-2], key.shape[-2]
+        if mean:  # of each key and those after it
+            ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]
+            padded = np.pad(key, ends)
+            key = sum(padded[..., i : i + n_k, :] for i in range(size)) / size
+            scores = indexer_scores(query, self._turned(key, positions))[..., None, :, :]
+        else:
+            scores = query @ key[..., None, :, :].mT
+        seen = np.ones((1, 1), bool) if mask is None else mask
+        seen = seen & causal_mask(n, n_k) if causal else seen
+        seen = np.broadcast_to(seen, (*query.shape[:-3], n, n_k))[..., None, :, :]
+        first = np.argmax(seen, axis=-1)[..., None]
+        end = n_k - np.argmax(seen[..., ::-1], axis=-1)[..., None]
+        blocks = np.arange(n_k // size + 1)
+        places = first + np.arange(blocks.size * size)
+        lead, ends = scores.shape[:-1], [(0, 0)] * (scores.ndim - 1)
+        scores = np.where(seen, scores, -np.inf)
+        scores = np.pad(scores, [*ends, (0, blocks.size * size)], constant_values=-np.inf)
+        places = np.broadcast_to(places, (*lead, blocks.size * size))
+        scores = np.take_along_axis(scores, places, axis=-1)
+        each = scores.reshape(*lead, -1, size)
+        best = each.max(-1)
+        if mean:  # whole blocks, and what stands after them
+            best = np.where(each[..., -1] > -np.inf, each[..., 0], -np.inf)
+        own = (end - first - 1 + mean) // size == blocks
+        chosen = select_keys(np.where(own, np.inf, best), self.count + mean)[..., None]
+        tokens = (chosen * size + np.arange(size)).reshape(*lead, -1)
+        kept = np.take_along_axis(scores, np.maximum(tokens, 0), -1) > -np.inf
+        kept = kept & (tokens >= 0)
+        tokens = rising(np.where(kept, tokens + first, -1))
+        return tokens[..., 0, :, :] if mean else tokens
+
+    def _turned(self, key, positions):
+        """Keys, normalised and rotated."""
+        if self.pooled is None:
+            key = key - np.mean(key, axis=-1, keepdims=True)
+        key = normed(key, self.key_norm_weight, self.eps)
+        key = key if self.key_norm_bias is None else key + self.key_norm_bias
+        return rotated(self.rotate, 1, key[..., None, :, :], positions)[..., 0, :, :]
+
+
+def normed(x, weight, eps):
+    """Divide by the root mean square."""
+    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)

@@ -1,7 +1,7 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,22 +9,24 @@ from jaxtyping import Bool, Inexact, Integer, Num
 
 from posattn import contract
 from posattn.reference.attention.attention import (
-    Positions,
     attention_weights,
     scaled_dot_product_attention,
 )
 from posattn.reference.attention.cache import KVCache
 from posattn.reference.attention.heads import merge_heads
+from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import span
+from posattn.reference.models.lightning import LightningIndexer
 from posattn.reference.models.projections import (
     Inputs,
     affine,
+    chosen,
     drawn,
     gated,
     mask_of,
     project,
     queries_and_keys,
-    rotated,
+    remember,
     sinks_and_cap,
 )
 from posattn.reference.validated import validated
@@ -105,6 +107,7 @@ class MultiHeadAttention:
         soft_cap: the scores before any bias stay between this number and its negative, or None.
         gate_weight: $\mathbf{W}^{(g)}$, `(d, H d_h)`, or None for a layer without a gate.
         gate_bias: `(H d_h)` or None.
+        indexer: a `LightningIndexer` that selects the keys of each query of a sequence's own tokens.
 
     Examples:
         >>> layer = MultiHeadAttention.init(np.random.default_rng(0), 8, 2)
@@ -141,6 +144,7 @@ class MultiHeadAttention:
     soft_cap: float | None = None
     gate_weight: Inexact[np.ndarray, "d hd_h"] | None = None
     gate_bias: Inexact[np.ndarray, " hd_h"] | None = None
+    indexer: LightningIndexer | None = None
 
     @classmethod
     def init(
@@ -166,6 +170,7 @@ class MultiHeadAttention:
         sinks: bool = False,
         soft_cap: float | None = None,
         gate: bool = False,
+        indexer: LightningIndexer | None = None,
     ) -> "MultiHeadAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -193,6 +198,7 @@ class MultiHeadAttention:
             soft_cap: keeps the scores before any bias between this number and its negative.
             gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
                 sequence, to the width of all heads.
+            indexer: a `LightningIndexer` that selects the keys of each query.
 
         Returns:
             The layer.
@@ -219,6 +225,7 @@ class MultiHeadAttention:
             mask=mask,
             sinks=np.zeros(sizes.num_heads) if sinks else None,
             soft_cap=contract.soft_cap(soft_cap),
+            indexer=indexer,
         )
 
     def init_cache(
@@ -246,9 +253,12 @@ class MultiHeadAttention:
         """
         groups = self.num_kv_heads or self.num_heads
         width = self.key_weight.shape[-1] // groups
-        return KVCache.init(
-            batch_shape, groups, max_len, width, window=span(self.mask), rotated=rotated
-        )
+        options = {"window": span(self.mask), "rotated": rotated}
+        cache = KVCache.init(batch_shape, groups, max_len, width, **options)
+        if self.indexer is None:
+            return cache
+        width = self.indexer.key_weight.shape[1]
+        return replace(cache, index=LatentCache.init(batch_shape, max_len, width))
 
     def __call__(
         self,
@@ -308,9 +318,12 @@ class MultiHeadAttention:
             ValueError: if shapes do not fit, or the cache is full.
         """
         at = query_positions, key_positions, coordinates
+        contract.indexed(self.indexer, key, coordinates, select, cache)
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
             heads, cache = remember(self, heads, cache)
+        if self.indexer is not None:
+            select, cache = chosen(self, query, heads, cache)
         mixed = attend(self, heads, rng, select)
         mixed = gated(self, merge_heads(mixed), query)
         out = affine(mixed, self.output_weight, self.output_bias)
@@ -351,23 +364,11 @@ class MultiHeadAttention:
         at = query_positions, key_positions, coordinates
         inputs = Inputs(query, key, None, mask, causal, bias, *at)
         heads = queries_and_keys(self, inputs)
-        return attention_weights(heads.query, heads.key, **options_of(self, heads))
-
-
-def remember(layer, heads, cache):
-    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place."""
-    cache, seen = cache.append(heads.key, heads.value, heads.positions.query)
-    key = seen.key
-    if not cache.rotated:
-        key = rotated(layer.rotate, 1, key, seen.positions)
-    heads = heads._replace(
-        key=key,
-        value=seen.value,
-        positions=Positions(heads.positions.query, seen.positions),
-        masks=(seen.mask(heads.positions.query)[..., None, :, :], *heads.masks),
-        causal=False,
-    )
-    return heads, cache
+        options = options_of(self, heads)
+        contract.indexed(self.indexer, key, coordinates)
+        if self.indexer is not None:
+            options["select"] = chosen(self, query, heads, None)[0]
+        return attention_weights(heads.query, heads.key, **options)
 
 
 def attend(layer, heads, rng, select=None):

@@ -1,5 +1,6 @@
 """The projections of a layer of attention: from what it is called with to heads, rotated by position."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from posattn import contract
 from posattn.reference.attention.attention import Positions, biases, positions_of
 from posattn.reference.attention.heads import split_heads
-from posattn.reference.attention.masks import all_of, for_heads, where_not_cached
+from posattn.reference.attention.masks import all_of, for_heads, of_pairs, where_not_cached
 from posattn.reference.position.axial import RotaryAxes
 
 __all__ = []
@@ -145,11 +146,42 @@ def rotated(rotate, which, x, positions, coordinates=None):
     return rotate(x, at)
 
 
+def remember(layer, heads, cache):
+    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place."""
+    cache, seen = cache.append(heads.key, heads.value, heads.positions.query)
+    key = seen.key
+    if not cache.rotated:
+        key = rotated(layer.rotate, 1, key, seen.positions)
+    heads = heads._replace(
+        key=key,
+        value=seen.value,
+        positions=Positions(heads.positions.query, seen.positions),
+        masks=(seen.mask(heads.positions.query)[..., None, :, :], *heads.masks),
+        causal=False,
+    )
+    return heads, cache
+
+
 def mask_of(heads):
     """What the masks of heads let see together."""
     shape = *heads.query.shape[:-1], heads.key.shape[-2]
     masks = [for_heads(mask, shape) for mask in heads.masks]
     return all_of(masks, heads.positions, shape)
+
+
+def chosen(layer, x, heads, cache):
+    """The keys that each query reads, as the layer's indexer selects them, and the cache with its keys."""
+    key = layer.indexer.keys(x, heads.positions.query)
+    if cache is not None:
+        index = cache.index.append(key, heads.positions.query)
+        cache, key = (
+            replace(cache, index=index),
+            index.latent[..., : heads.key.shape[-2], :],
+        )
+    shape = *heads.query.shape[:-1], key.shape[-2]
+    seen = of_pairs(mask_of(heads), heads.positions, shape)
+    at = {"key_positions": heads.positions.key, "mask": seen, "causal": heads.causal}
+    return layer.indexer(x, x, key, heads.positions.query, **at), cache
 
 
 def sinks_and_cap(layer):

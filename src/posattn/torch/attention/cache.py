@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Integer
@@ -38,6 +39,7 @@ class KVCache:
         positions: where the token of each slot stands, `(*batch, slots)`; `2**31 - 1` if it is empty.
         window: how many tokens a query sees, its own among them; all if None.
         rotated: whether keys are kept as `rotate` leaves them.
+        index: a `LatentCache` of the keys of the layer's indexer; None if it has none.
 
     Examples:
         >>> cache = KVCache.init((), num_kv_heads=1, max_len=4, head_dim=2)
@@ -53,6 +55,7 @@ class KVCache:
     positions: Integer[Tensor, "*batch slots"]
     window: int | None = None
     rotated: bool = True
+    index: Any = None
 
     @classmethod
     def init(
@@ -146,6 +149,8 @@ class KVCache:
         if lost is not None:
             self.value.masked_fill_(lost[..., None, None, None], torch.nan)
         self.positions.masked_fill_(newest, EMPTY)
+        if self.index is not None:
+            self.index.trim(n)
         return self
 
     def mask(
@@ -340,18 +345,20 @@ def visible_to(cache, positions, end, follow):
 
 
 def _with_names(cache):
-    leaves = [(GetAttrKey(name), getattr(cache, name)) for name in ARRAYS]
+    names = *ARRAYS, *["index"] * (cache.index is not None)
+    leaves = [(GetAttrKey(name), getattr(cache, name)) for name in names]
     return leaves, [cache.window, cache.rotated]
 
 
 def _flat(cache):
-    return [getattr(cache, name) for name in ARRAYS], [cache.window, cache.rotated]
+    leaves, settings = _with_names(cache)
+    return [leaf for _, leaf in leaves], settings
 
 
 register_pytree_node(
     KVCache,
     _flat,
-    lambda leaves, settings: KVCache(*leaves, *settings),
+    lambda leaves, settings: KVCache(*leaves[:3], *settings, *leaves[3:]),
     flatten_with_keys_fn=_with_names,
     serialized_type_name="posattn.torch.KVCache",
 )

@@ -38,6 +38,11 @@ class HeadNorm(nn.Module):
         return wide.to(x.dtype)
 
 
+def normed(norm, x):
+    """Normalise in the dtype of the weights, which under autocast is not that of what comes in."""
+    return norm(x.to(norm.weight.dtype)).to(x.dtype)
+
+
 class Steps(nn.Module):
     """A rotation of queries or keys with what comes before or after it.
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor, nn
 
 from posattn import contract
 from posattn.configs.latents import as_latent, latent_weights
-from posattn.configs.reading import chosen
 from posattn.torch.attention import definition
 from posattn.torch.attention.attention import attend
 from posattn.torch.attention.cache import rule_of
@@ -18,13 +18,15 @@ from posattn.torch.attention.gathered import as_mask
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads, of_pairs
-from posattn.torch.models.layer_plan import rotation, state_of
+from posattn.torch.models.head_norm import normed
+from posattn.torch.models.layer_plan import from_config, rotation
 from posattn.torch.models.lightning import LightningIndexer
-from posattn.torch.models.projections import autocasts, floating_weight, made_by
+from posattn.torch.models.projections import autocasts, floating_weight, made_by, rotated
 from posattn.torch.validated import validated
 
 __all__ = ["LatentAttention"]
 
+Select = Integer[Tensor, "*batch n k"]
 CallMask = Bool[Tensor, "*#batch_and_heads #n n_k"] | contract.PositionMask
 
 
@@ -50,6 +52,7 @@ class LatentAttention(nn.Module):
             given.
         eps: added to the mean square in the norms.
         indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
+        shared: whether each call brings the keys that the indexer of a layer before has selected.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -81,6 +84,7 @@ class LatentAttention(nn.Module):
         scale: float | None = None,
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
+        shared: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
@@ -102,64 +106,30 @@ class LatentAttention(nn.Module):
         self.dim, self.num_heads = self.output.out_features, sizes.num_heads
         self.kv_rank, self.content_dim, self.rotary_dim, self.value_dim = sizes.widths
         self.rotate = rotate
-        if not isinstance(indexer, LightningIndexer | None):
-            raise TypeError(
-                f"indexer must be a posattn.torch.LightningIndexer or None, got {indexer!r}"
-            )
-        self.indexer = indexer
+        self.indexer, self.shared = indexer, shared
         self.scale = None if scale is None else contract.scale(scale)
         self.reset_parameters(rng)
 
+    from_config = classmethod(from_config)
+
     @classmethod
-    def from_config(
-        cls,
-        config,
-        layer: int = 0,
-        *,
-        weights=None,
-        length: int | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        rng: torch.Generator | None = None,
-    ) -> "LatentAttention":
-        """Make the latent attention of one layer of a model, from its configuration.
-
-        For DeepSeek V2, V3 and V3.2, Kimi K2 and GLM-5.
-
-        Args:
-            config: what `posattn.configs.plan` reads, or a plan.
-            layer: the number of the layer, from 0 on.
-            weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
-                or a folder of them. The layer's own are picked, split and copied; drawn if not given.
-            length: for how long a text, which matters to some methods that scale a rotation.
-            dtype: of the weights; PyTorch's default one if not given.
-            device: of the weights.
-            rng: where the weights are drawn from.
-
-        Returns:
-            The layer. Whether it hides the future is said in a call, as ever.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if the configuration is not clear or not of latent attention, or weights of the
-                layer are missing or left over.
-        """
-        plan, described = chosen(config, layer, length=length)
-        as_latent(described)
-        options = {"dtype": dtype, "device": device, "rng": rng}
-        made = cls(
-            described.dim,
-            described.num_heads,
-            **asdict(described.latent),
-            rotate=rotation(described.rope),
-            scale=described.scale,
-            indexer=LightningIndexer.of_layer(described, **options),
+    def _of_layer(cls, layer, **options):
+        """A layer as a plan describes it."""
+        as_latent(layer)
+        return cls(
+            layer.dim,
+            layer.num_heads,
+            **asdict(layer.latent),
+            rotate=rotation(layer.rope),
+            scale=layer.scale,
+            indexer=LightningIndexer.of_layer(layer, **options),
+            shared=layer.indexer is not None and layer.indexer.shared,
             **options,
         )
-        if weights is not None:
-            picked = latent_weights(state_of(weights), plan, described.index)
-            made.load_state_dict(picked)
-        return made
+
+    def _load(self, state, plan, index):
+        """Copy the weights of a layer out of those of its model."""
+        self.load_state_dict(latent_weights(state, plan, index))
 
     def reset_parameters(self, rng: torch.Generator | None = None) -> None:
         """Draw the weights uniformly, within Glorot's bounds, and set the factors of the norms to 1.
@@ -217,8 +187,10 @@ class LatentAttention(nn.Module):
         mask: CallMask | None = None,
         causal: bool = False,
         query_positions: Real[Tensor, "*#batch n"] | None = None,
+        select: Select | None = None,
+        return_select: bool = False,
         cache: LatentCache | None = None,
-    ) -> Float[Tensor, "*batch n d"] | tuple[Float[Tensor, "*batch n d"], LatentCache]:
+    ) -> Float[Tensor, "*batch n d"] | tuple[Any, ...]:
         """Let each token attend to the others, or to those in a cache.
 
         Twin of calling :class:`posattn.reference.LatentAttention`.
@@ -231,12 +203,15 @@ class LatentAttention(nn.Module):
             causal: hide the future.
             query_positions: where the tokens stand, `(n)` or `(*batch, n)`: from 0 on if not given, or
                 after those in the cache.
+            select: of a layer with `shared`: the keys, or slots of the cache, that each query reads,
+                `(*batch, n, k)`; -1 is no key.
+            return_select: return what each query reads, for layers that share it.
             cache: the tokens before; then each query attends to what stands up to its own position, and a
                 negative position marks padding.
 
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, that and the cache of
-            all tokens so far.
+            all tokens so far; then the indices if asked for.
         """
         contract.sequence("x", x, self.dim)
         follow = query_positions is None
@@ -253,7 +228,7 @@ class LatentAttention(nn.Module):
             latent, causal = cache.latent, False
             masks.append(rule(cache))
             positions = Positions(positions.query, cache.positions)
-        latent, chosen = self._keys_of_indexer(latent)
+        latent, chosen = latent.tensor_split([self.kv_rank + self.rotary_dim], dim=-1)
         absorbed = cache is not None and self._absorbs(x.shape[-2])
         if absorbed:
             content = content @ self._of_heads(self.key)
@@ -264,13 +239,13 @@ class LatentAttention(nn.Module):
         query = torch.cat([content, rotated], dim=-1)
         shape = *query.shape[:-1], key.shape[-2]
         mask = all_of([for_heads(mask, shape) for mask in masks], positions, shape)
-        select = self._select(x, narrow, chosen, positions, mask, causal)
+        select = self._select(select, x, narrow, chosen, positions, mask, causal)
+        each = select
         if absorbed:
             query, mask, positions = _as_one_head(query, mask, positions)
             if select is not None:  # once for each head
-                select = (
-                    select[..., None, :, :].expand(*content.shape[:-1], -1).flatten(-3, -2)
-                )
+                each = select[..., None, :, :].expand(*content.shape[:-1], -1)
+                each = each.flatten(-3, -2)
         call = call_at(
             positions,
             query,
@@ -278,7 +253,7 @@ class LatentAttention(nn.Module):
             value,
             mask=mask,
             causal=causal,
-            select=select,
+            select=each,
             scale=self._scale(),
             aligned=aligned,
             finite=finite,  # a cache hides nothing but zeros
@@ -288,7 +263,7 @@ class LatentAttention(nn.Module):
             heads = heads.squeeze(-3).unflatten(-2, content.shape[-3:-1])
             heads = heads @ self._of_heads(self.value).mT
         out = self.output(merge_heads(heads))
-        return out if cache is None else (out, cache)
+        return contract.returned(out, cache, select, return_select)
 
     def attention_weights(
         self,
@@ -297,6 +272,7 @@ class LatentAttention(nn.Module):
         mask: CallMask | None = None,
         causal: bool = False,
         query_positions: Real[Tensor, "*#batch n"] | None = None,
+        select: Select | None = None,
     ) -> Float[Tensor, "*batch h n n"]:
         """How much each query attends to each key, in every head: what the call mixes values with.
 
@@ -307,18 +283,20 @@ class LatentAttention(nn.Module):
             mask: True means may attend.
             causal: hide the future.
             query_positions: where the tokens stand.
+            select: of a layer with `shared`.
 
         Returns:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         contract.sequence("x", x, self.dim)
         content, rotated, latent, positions, narrow = self._projected(x, query_positions)
-        latent, chosen = self._keys_of_indexer(latent)
+        latent, chosen = latent.tensor_split([self.kv_rank + self.rotary_dim], dim=-1)
         query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         options = {"mask": mask, "causal": causal, "scale": self._scale()}
-        options["select"] = self._select(x, narrow, chosen, positions, mask, causal)
+        chosen = self._select(select, x, narrow, chosen, positions, mask, causal)
+        options["select"] = chosen
         call = call_at(positions, query, key, **options)
         return definition.weights(as_mask(call))
 
@@ -329,36 +307,27 @@ class LatentAttention(nn.Module):
             contract.floating("x", x, like=weight, owner="the weights")
         narrow = x
         if self.query_norm is not None:
-            narrow = _normed(self.query_norm, self.query_down(x))
+            narrow = normed(self.query_norm, self.query_down(x))
         query = split_heads(self.query(narrow), self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
         latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
-        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = [_normed(self.kv_norm, latent), key]
+        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
+        latent = [normed(self.kv_norm, latent), key]
         if self.indexer is not None:
             latent.append(self.indexer.keys(x, positions.key).to(key.dtype))
         latent = torch.cat(latent, dim=-1)
-        return content, self._turn(rotation, positions.query), latent, positions, narrow
+        rotation = rotated(self.rotate, 0, rotation, positions.query)
+        return content, rotation, latent, positions, narrow
 
-    def _keys_of_indexer(self, latent):
-        """What is kept of each token without the indexer's key, and that key."""
-        own = self.kv_rank + self.rotary_dim
-        return latent[..., :own], latent[..., own:]
-
-    def _select(self, x, narrow, key, positions, mask, causal):
+    def _select(self, select, x, narrow, key, positions, mask, causal):
         """The keys that each query reads, where an indexer selects them."""
-        if self.indexer is None:
-            return None
+        contract.chosen_before(select, self.shared)
+        if self.shared or self.indexer is None:
+            return select
         shape = *x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2]
         seen = of_pairs(mask, positions, shape)
-        if seen is not None and seen.ndim > 2:
-            seen = seen.any(-3)
         return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
-
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_r)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
 
     def _absorbs(self, n):
         """Whether `n` queries cost less if keys and values are not made from a cache of latent vectors."""
@@ -382,11 +351,6 @@ class LatentAttention(nn.Module):
         """The factor on the products."""
         width = self.content_dim + self.rotary_dim
         return width**-0.5 if self.scale is None else self.scale
-
-
-def _normed(norm, x):
-    """Normalise in the dtype of the weights, which under autocast is not that of what comes in."""
-    return norm(x.to(norm.weight.dtype)).to(x.dtype)
 
 
 def _as_one_head(query, mask, positions):

@@ -7,7 +7,7 @@ import torch
 from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
 from posattn.configs.gguf import GGUF, is_gguf
-from posattn.configs.reading import as_heads, chosen
+from posattn.configs.reading import chosen
 from posattn.configs.weights import attention_weights
 from posattn.torch.attention.masks import Chunk, Window
 from posattn.torch.models.head_norm import HeadNorm, Steps
@@ -99,14 +99,14 @@ def from_config(
 
     Raises:
         TypeError: if an argument is not of its kind.
-        ValueError: if the configuration is not clear, or weights of the layer are missing or left over.
+        ValueError: if the configuration is not clear or of a layer that the class does not build, or weights
+            of the layer are missing or left over.
     """
     plan, described = chosen(config, layer, length=length)
-    as_heads(described)
-    made = cls(**arguments(described, dtype=dtype, device=device), rng=rng)
+    made = cls._of_layer(described, dtype=dtype, device=device, rng=rng)
     state = state_of(weights, config)
     if state is not None:
-        load(made, state, plan, described.index)
+        made._load(state, plan, described.index)
     return made
 
 
@@ -195,6 +195,10 @@ def load(module, state, plan, index):
         part, _, kind = name.partition(".")
         if part in PROJECTIONS:
             fill(getattr(module.get_submodule(part), kind), array, state)
+        elif part == "indexer":
+            own = module.indexer.get_parameter(kind)
+            fill(own, array, state)
+            own += layer.key_norm.plus_one and "norm" in kind
         elif part == "sinks":
             fill(module.sinks, array, state)
         elif part == "bias":

@@ -1,16 +1,21 @@
 """The lightning indexer: weights of its own that select the keys of an attention."""
 
+import math
 from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor, nn
+from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.attention.heads import split_heads
 from posattn.torch.attention.indexer import indexer_scores
-from posattn.torch.attention.selection import select_keys
+from posattn.torch.attention.masks import causal_mask
+from posattn.torch.attention.selection import rising, select_keys
+from posattn.torch.models.head_norm import normed
 from posattn.torch.models.layer_plan import rotation
+from posattn.torch.models.projections import rotated
 from posattn.torch.validated import validated
 
 __all__ = ["LightningIndexer"]
@@ -18,20 +23,23 @@ __all__ = ["LightningIndexer"]
 
 @validated
 class LightningIndexer(nn.Module):
-    """What selects the keys of a layer, from the tokens: a part of :class:`LatentAttention`.
+    """What selects the keys of a layer, from the tokens: a part of its attention.
 
     Twin of :class:`posattn.reference.LightningIndexer`.
     The weights are those of :class:`torch.nn.Linear`, `query`, `key` and `head`, which keep them
-    transposed, and of :class:`torch.nn.LayerNorm`, `key_norm`.
+    transposed, and of :class:`torch.nn.LayerNorm`, `key_norm`. Where keys are pooled there is no `head`,
+    and `key_norm` and `query_norm` are :class:`torch.nn.RMSNorm`.
 
     Args:
         dim: the width of the tokens, at least 1.
         num_heads: the number of heads.
         head_dim: the width of a head.
-        count: how many keys a query reads at most, at least 1.
+        count: how many keys a query reads at most, or how many blocks of keys, at least 1.
         query_rank: the width of what queries are made from; `dim` if not given.
         rotate: acts on queries and keys, `(x, positions) -> x`, such as `Rotary()`.
         eps: added to the variance in the norm.
+        size: how many neighboring keys make a block.
+        pooled: None, or what a block is worth: its best key, `"max"`, or the mean of its keys, `"mean"`.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -54,12 +62,15 @@ class LightningIndexer(nn.Module):
         query_rank: int | None = None,
         rotate: contract.Rotation | None = None,
         eps: float = 1e-6,
+        size: int = 1,
+        pooled: str | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        sizes = contract.indexer_sizes(dim, num_heads, head_dim, count, query_rank)
+        sizes = dim, num_heads, head_dim, count, query_rank, pooled, size
+        sizes = contract.indexer_sizes(*sizes)
         self.num_heads, self.count, shapes = sizes
         device = torch.get_default_device() if device is None else device
         options = {"device": device, "dtype": dtype}
@@ -67,20 +78,21 @@ class LightningIndexer(nn.Module):
             linear = nn.utils.skip_init(nn.Linear, *shape, bias=False, **options)
             nn.init.xavier_uniform_(linear.weight, generator=rng)
             self.add_module(name, linear)
-        self.key_norm = nn.LayerNorm(head_dim, contract.positive("eps", eps), **options)
-        self.rotate = rotate
+        norm = nn.LayerNorm if pooled is None else nn.RMSNorm
+        norms = [norm(head_dim, contract.positive("eps", eps), **options) for _ in range(2)]
+        self.key_norm, self.query_norm = norms[0], None if pooled is None else norms[1]
+        self.rotate, self.size, self.pooled = rotate, size, pooled
 
     @classmethod
     def of_layer(cls, layer, **options):
         """The indexer of a layer of a plan, or None; `options` are dtype, device and rng."""
-        if layer.indexer is None:
+        if layer.indexer is None or layer.indexer.shared:
             return None
         return cls(
             layer.dim,
             layer.indexer.num_heads,
             layer.indexer.head_dim,
-            count=layer.selected,
-            query_rank=layer.latent.query_rank,
+            **layer.choice(),
             rotate=rotation(replace(layer.rope, layout=layer.indexer.layout)),
             **options,
         )
@@ -88,6 +100,9 @@ class LightningIndexer(nn.Module):
     def extra_repr(self) -> str:
         """The numbers, and what is no module."""
         turned = "" if self.rotate is None else f", rotate={self.rotate!r}"
+        turned = (
+            f", size={self.size}, pooled={self.pooled!r}{turned}" if self.pooled else turned
+        )
         return f"num_heads={self.num_heads}, count={self.count}{turned}"
 
     @torch.no_grad()
@@ -103,13 +118,12 @@ class LightningIndexer(nn.Module):
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
 
         Returns:
-            Rotated keys, `(*batch, n, d_h)`.
+            Rotated keys, `(*batch, n, d_h)`; keys as they are if their mean is asked for.
         """
         contract.sequence("x", x, self.key.in_features)
         contract.positions_of(x.shape, positions)
         key = self.key(x)
-        key = self.key_norm(key.to(self.key_norm.weight.dtype)).to(key.dtype)
-        return self._turn(key[..., None, :, :], positions)[..., 0, :, :]
+        return key if self.pooled == "mean" else self._turned(key, positions)
 
     @torch.no_grad()
     def forward(
@@ -119,9 +133,10 @@ class LightningIndexer(nn.Module):
         key: Float[Tensor, "*batch n_k d_h"],
         positions: Real[Tensor, "*#batch n"],
         *,
-        mask: Bool[Tensor, "*#batch #n n_k"] | None = None,
+        key_positions: Real[Tensor, "*#batch n_k"] | None = None,
+        mask: Bool[Tensor, "*#batch_and_heads #n n_k"] | None = None,
         causal: bool = False,
-    ) -> Integer[Tensor, "*batch n count"]:
+    ) -> Integer[Tensor, "*heads n count"]:
         """The keys that each token reads.
 
         Twin of calling :class:`posattn.reference.LightningIndexer`; without a graph.
@@ -131,20 +146,63 @@ class LightningIndexer(nn.Module):
             narrow: what their queries are made from, `(*batch, n, d_q)`.
             key: what `keys` has returned for all tokens so far, `(*batch, n_k, d_h)`.
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
-            mask: bool, True means may attend; its shape broadcasts to `(*batch, n, n_k)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`, if their mean is asked for.
+            mask: bool, True means may attend, `(*batch, n, n_k)`, or with an axis of heads: to any of them.
             causal: hide the future; the tokens are aligned to the end of the keys.
 
         Returns:
-            Indices in rising order, then -1, `(*batch, n, min(count, n_k))`.
+            Indices in rising order, then -1, `(*batch, n, k)`; of `"max"`, `(*batch, h, n, k)`.
         """
         contract.sequence("x", x, self.key.in_features)
         contract.positions_of(x.shape, positions)
+        contract.indexer_keys(x, key, key_positions, self.pooled)
+        if getattr(mask, "ndim", 0) > x.ndim:
+            mask = mask.any(-3)
+        contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
         contract.sequence("narrow", narrow, self.query.in_features)
-        query = self._turn(split_heads(self.query(narrow), self.num_heads), positions)
+        query = split_heads(self.query(narrow), self.num_heads)
+        if self.query_norm is not None:
+            query = normed(self.query_norm, query)
+        query = rotated(self.rotate, 0, query, positions)
+        if self.pooled is not None:
+            return self._blocks(query, key, key_positions, mask, causal)
         weights = self.head(x).to(torch.promote_types(x.dtype, torch.float32))
         scores = indexer_scores(query, key.to(query.dtype), weights * self.num_heads**-0.5)
         return select_keys(scores, self.count, mask=mask, causal=causal)
 
-    def _turn(self, x, positions):
-        """Rotate `(*batch, h, n, d_h)`."""
-        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
+    def _blocks(self, query, key, positions, mask, causal):
+        """The keys of the best blocks, which begin at the first key that each query sees."""
+        size, mean = self.size, self.pooled == "mean"
+        n, n_k = query.shape[-2], key.shape[-2]
+        wide = torch.promote_types(query.dtype, torch.float32)
+        if mean:  # of each key and those after it
+            key = functional.pad(key.to(wide), (0, 0, 0, size - 1)).unfold(-2, size, 1)
+            key = self._turned(key.mean(-1).to(query.dtype), positions)
+            scores = indexer_scores(query, key)[..., None, :, :]
+        else:
+            scores = query.to(wide) @ key[..., None, :, :].mT.to(wide)
+        seen = key.new_ones(1, 1, dtype=torch.bool) if mask is None else mask
+        seen = seen & causal_mask(n, n_k, device=key.device) if causal else seen
+        seen = seen.expand(*query.shape[:-3], n, n_k)[..., None, :, :]
+        first = seen.int().argmax(-1, keepdim=True)
+        end = n_k - seen.flip(-1).int().argmax(-1, keepdim=True)
+        blocks = torch.arange(n_k // size + 1, device=key.device)
+        places = first + torch.arange(len(blocks) * size, device=key.device)
+        scores = scores.masked_fill(~seen, -math.inf)
+        scores = functional.pad(scores, (0, places.shape[-1]), value=-math.inf)
+        scores = scores.gather(-1, places.expand(*scores.shape[:-1], -1))
+        each = scores.unflatten(-1, (-1, size))
+        best = each.amax(-1)
+        if mean:  # whole blocks, and what stands after them
+            best = each[..., 0].where(each[..., -1] > -math.inf, -math.inf)
+        own = (end - first - 1 + int(mean)) // size == blocks
+        chosen = select_keys(best.masked_fill(own, math.inf), self.count + mean)[..., None]
+        tokens = (chosen * size + torch.arange(size, device=key.device)).flatten(-2)
+        kept = (tokens >= 0) & (scores.gather(-1, tokens.clamp(min=0)) > -math.inf)
+        tokens = rising((tokens + first).masked_fill(~kept, -1), n_k)
+        return tokens[..., 0, :, :] if mean else tokens
+
+    def _turned(self, key, positions):
+        """Keys, normalised and rotated."""
+        key = normed(self.key_norm, key)[..., None, :, :]
+        return rotated(self.rotate, 1, key, positions)[..., 0, :, :]

@@ -8,16 +8,21 @@ from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor, nn
 
 from posattn import contract
+from posattn.configs.reading import as_heads
 from posattn.torch.attention import attention, definition
 from posattn.torch.attention.cache import KVCache, appended, visible_to
 from posattn.torch.attention.call import Positions, call_at
+from posattn.torch.attention.gathered import as_mask
 from posattn.torch.attention.heads import merge_heads
+from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import span
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
-from posattn.torch.models.layer_plan import from_config
+from posattn.torch.models.layer_plan import arguments, from_config, load
+from posattn.torch.models.lightning import LightningIndexer
 from posattn.torch.models.projections import (
     Inputs,
     as_given,
+    chosen,
     gated,
     made_by,
     mask_of,
@@ -87,6 +92,7 @@ class MultiHeadAttention(nn.Module):
         soft_cap: keeps the scores before any bias between this number and its negative.
         gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
             sequence, to the width of all heads.
+        indexer: a `LightningIndexer` that selects the keys of each query of a sequence's own tokens.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -119,6 +125,7 @@ class MultiHeadAttention(nn.Module):
         sinks: bool = False,
         soft_cap: float | None = None,
         gate: bool = False,
+        indexer: LightningIndexer | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
@@ -143,10 +150,20 @@ class MultiHeadAttention(nn.Module):
         self.query_norm, self.key_norm, self.value_norm = query_norm, key_norm, value_norm
         self.rotate, self.bias, self.attention = rotate, bias, attention
         contract.position_mask(mask)
-        self.mask = mask
+        self.mask, self.indexer = mask, indexer
         self.reset_parameters(rng)
 
     from_config = classmethod(from_config)
+
+    @classmethod
+    def _of_layer(cls, layer, **options):
+        """A layer as a plan describes it."""
+        as_heads(layer)
+        rest = {"indexer": LightningIndexer.of_layer(layer, **options)}
+        rest["rng"] = options.pop("rng")
+        return cls(**arguments(layer, **options), **rest)
+
+    _load = load
 
     def __setattr__(self, name, value):
         if name in ("rotate", "bias"):
@@ -208,7 +225,12 @@ class MultiHeadAttention(nn.Module):
         dtype, device = made_by(self.key, dtype, device)
         sizes = batch_shape, self.num_kv_heads, max_len, self.head_dim
         options = {"window": span(self.mask), "rotated": rotated}
-        return KVCache.init(*sizes, **options, dtype=dtype, device=device)
+        made = {"dtype": dtype, "device": device}
+        cache = KVCache.init(*sizes, **options, **made)
+        if self.indexer is not None:
+            width = self.indexer.key.out_features
+            cache.index = LatentCache.init(batch_shape, max_len, width, **made)
+        return cache
 
     def forward(
         self,
@@ -258,9 +280,12 @@ class MultiHeadAttention(nn.Module):
         """
         warn_of_no_dropout(self, rng)
         at = query_positions, key_positions, coordinates
+        contract.indexed(self.indexer, key, coordinates, select, cache)
         heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
             heads, cache = remember(self, heads, cache, query_positions is None)
+        if self.indexer is not None:
+            select, cache = chosen(self, query, heads, cache)
         mixed = attend(self, heads, rng, select)
         out = self.output(gated(self, merge_heads(mixed), query))
         return out if cache is None else (out, cache)
@@ -298,7 +323,11 @@ class MultiHeadAttention(nn.Module):
         at = query_positions, key_positions, coordinates
         inputs = Inputs(query, key, None, mask, causal, bias, *at)
         heads = queries_and_keys(self, inputs)
-        return definition.weights(call_of(heads, options_of(self, heads)))
+        options = options_of(self, heads)
+        contract.indexed(self.indexer, key, coordinates)
+        if self.indexer is not None:
+            options["select"] = chosen(self, query, heads, None)[0]
+        return definition.weights(as_mask(call_of(heads, options)))
 
 
 def remember(layer, heads, cache, follow):

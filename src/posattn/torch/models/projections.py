@@ -9,7 +9,7 @@ from posattn import contract
 from posattn.torch.attention.cache import following
 from posattn.torch.attention.call import Positions, biases, positions_of
 from posattn.torch.attention.heads import split_heads
-from posattn.torch.attention.masks import all_of, for_heads, where_not_cached
+from posattn.torch.attention.masks import all_of, for_heads, of_pairs, where_not_cached
 from posattn.torch.position.axial import RotaryAxes
 from posattn.torch.position.rotary import Rotary, rotate_alike
 
@@ -200,6 +200,18 @@ def mask_of(heads):
     shape = *heads.query.shape[:-1], heads.key.shape[-2]
     masks = [for_heads(mask, shape) for mask in heads.masks]
     return all_of(masks, heads.positions, shape)
+
+
+def chosen(layer, x, heads, cache):
+    """The keys that each query reads, as the layer's indexer selects them, and the cache with its keys."""
+    key = layer.indexer.keys(x, heads.positions.query)
+    if cache is not None:
+        index = cache.index.append(key, heads.positions.query)
+        cache, key = cache, index.latent[..., : heads.key.shape[-2], :]
+    shape = *heads.query.shape[:-1], key.shape[-2]
+    seen = of_pairs(mask_of(heads), heads.positions, shape)
+    at = {"key_positions": heads.positions.key, "mask": seen, "causal": heads.causal}
+    return layer.indexer(x, x, key, heads.positions.query, **at), cache
 
 
 def sinks_and_cap(layer):
