@@ -45,7 +45,7 @@ def setup(name):
         else ast.get_source_segment(text, node)
         for node in ast.parse(text).body[1:]
         if getattr(node, "name", "_")[0] == "_"
-        and not re.match("INSTALL|REFUSED", ast.unparse(node))
+        and not re.match("INSTALL|PROBES|REFUSED", ast.unparse(node))
     ]
     return "\n".join(kept)
 
