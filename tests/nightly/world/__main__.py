@@ -81,7 +81,7 @@ def environment(steps, newest):
 
 def ask(name, newest=False):
     """What a library does, as plain data: its version and day, its cells and its facts."""
-    from tests.nightly.world.columns import COLUMNS, named
+    from tests.nightly.world.columns import ANSWERS, named
 
     title, steps = told(name)
     head = {
@@ -105,14 +105,13 @@ def ask(name, newest=False):
         look = f"import json; print(json.load(open({str(place)!r}))['version'])"
     look = [python, "-c", look, head["package"]]
     version = subprocess.run(look, **options).stdout.strip()
-    probes = {probe for column in COLUMNS.values() for probe in column.probes}
     cells = {}
-    for probe in probes & set(shown):
+    for probe in set(ANSWERS) & set(shown):
         word, prints = named(probe, shown[probe])
         cells[probe] = {"class": word, "code": shown[probe]["code"], "prints": prints}
     facts = {
         fact: {"says": one["says"], "code": one["code"], "prints": one.get("prints", one.get("error"))}
-        for fact, one in shown.items() if fact not in probes
+        for fact, one in shown.items() if fact not in ANSWERS
     }  # fmt: skip
     return {
         **head, "version": version.partition("+")[0], "setup": setup(name),
