@@ -1,5 +1,6 @@
 """JAX: its attention with masks and with `is_causal`."""
 
+import jax
 import jax.numpy as jnp
 from jax.nn import dot_product_attention
 
@@ -9,9 +10,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 @NAN_LEAKS
 def nan():
     """The second key is hidden."""
-    import jax
-    import jax.numpy as jnp
-
     values = jnp.array([1.0, jnp.nan]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[True, False]]]])
     print(jax.nn.dot_product_attention(values[:, :1], values, values, mask=mask), "for 1")
@@ -21,9 +19,6 @@ def nan():
          why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
     """Both keys are hidden."""
-    import jax
-    import jax.numpy as jnp
-
     values = jnp.array([0.0, 1.0]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[False, False]]]])
     print(jax.nn.dot_product_attention(values[:, :1], values, values, mask=mask), "for 0")
@@ -34,9 +29,6 @@ def empty():
          why="`is_causal` aligns the first query with the first key; we align the last ones")  # fmt: skip
 def corner():
     """One query at the end of two keys sees both."""
-    import jax
-    import jax.numpy as jnp
-
     values = jnp.array([0.0, 1.0]).reshape(1, 2, 1, 1)
     print(
         jax.nn.dot_product_attention(values[:, :1], values, values, is_causal=True),

@@ -1,5 +1,7 @@
 """MLX on the CPU: its fast rotation in both layouts, its attention, and ALiBi."""
 
+import math
+
 import mlx.core as mx
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
@@ -8,8 +10,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 @NAN_LEAKS
 def nan():
     """The second key is hidden."""
-    import mlx.core as mx
-
     values = mx.array([1.0, mx.nan]).reshape(1, 1, 2, 1)
     mask = mx.array([[[[True, False]]]])
     print(
@@ -24,8 +24,6 @@ def nan():
          why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
     """Both keys are hidden."""
-    import mlx.core as mx
-
     values = mx.array([0.0, 1.0]).reshape(1, 1, 2, 1)
     mask = mx.array([[[[False, False]]]])
     print(
@@ -40,10 +38,6 @@ def empty():
          why="it makes angles and frequencies in float32")  # fmt: skip
 def far():
     """The second pair of four columns rotates by a hundredth per position."""
-    import math
-
-    import mlx.core as mx
-
     row = mx.array([[[0.0, 0.0, 1.0, 0.0]]])
     rotated = mx.fast.rope(
         row, 4, traditional=True, base=10000.0, scale=1.0, offset=1000003
@@ -55,8 +49,6 @@ def far():
          why="positions are whole numbers: `offset` is an integer")  # fmt: skip
 def whole():
     """Half a position cannot be told."""
-    import mlx.core as mx
-
     mx.fast.rope(
         mx.ones((1, 1, 4)), 4, traditional=True, base=10000.0, scale=1.0, offset=0.5
     )

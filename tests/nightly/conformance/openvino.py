@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from onnx.parser import parse_model
 from openvino import Core, convert_model
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
@@ -13,10 +14,6 @@ from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
 )
 def zero():
     """A key is NaN, and seen: the mask hides nothing."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from openvino import Core
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, bool[1,2] mask) => (float[1,1,1,1] y) "
     model = parse_model(head + given + "{ y = Attention (q, kv, kv, mask) }")
@@ -29,10 +26,6 @@ def zero():
 @CORNER
 def corner():
     """Two queries and one key: only the last one sees it."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from openvino import Core
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] q, float[1,1,1,1] kv) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention <is_causal = 1> (q, kv, kv) }")
@@ -46,10 +39,6 @@ def corner():
 )
 def no_window():
     """Two tokens, each of which sees itself."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from openvino import Core
-
     head = '<ir_version: 11, opset_import: ["": 25]> g '
     given = "(float[1,1,2,1] q, float[1,1,2,1] kv) => (float[1,1,2,1] y) "
     node = "Attention <is_causal = 1, left_window_size = 0> (q, kv, kv)"
@@ -64,8 +53,6 @@ def no_window():
          why="converted, a query that may attend to nothing gets NaN; we ask for zero")  # fmt: skip
 def empty():
     """The only key is hidden."""
-    import torch
-    from openvino import Core, convert_model
 
     class Attend(torch.nn.Module):
         def forward(self, x, mask):
@@ -79,8 +66,6 @@ def empty():
 @NAN_LEAKS
 def nan():
     """The second key is hidden."""
-    import torch
-    from openvino import Core, convert_model
 
     class Attend(torch.nn.Module):
         def forward(self, q, kv, mask):
@@ -96,8 +81,6 @@ def nan():
          why="as in PyTorch, `is_causal` aligns the first query with the first key")  # fmt: skip
 def first():
     """One query at the end of two keys sees both."""
-    import torch
-    from openvino import Core, convert_model
 
     class Attend(torch.nn.Module):
         def forward(self, q, kv):

@@ -12,8 +12,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 @NAN_LEAKS
 def nan():
     """The second key is hidden."""
-    import torch
-
     one = torch.ones(1, 1, 1)
     values = torch.tensor([[[1.0], [torch.nan]]])
     mask = torch.tensor([[True, False]])
@@ -31,8 +29,6 @@ def nan():
 )
 def corner():
     """One query at the end of two keys sees both."""
-    import torch
-
     query, values = torch.zeros(1, 1, 1), torch.tensor([[[0.0], [1.0]]])
     attend = torch.nn.functional.scaled_dot_product_attention
     print(attend(query, values, values, is_causal=True), "for 0.5")
@@ -46,8 +42,6 @@ def corner():
 )
 def empty():
     """The only key is hidden."""
-    import torch
-
     one = torch.ones(1, 1, 1)
     layer = torch.nn.MultiheadAttention(1, 1, bias=False)
     print(layer(one, one, one, attn_mask=torch.tensor([[True]]))[0].item(), "for 0")
