@@ -98,7 +98,7 @@ def snippet(shown):
             kept = [x for x in node.names if (x.asname or x.name.split(".")[0]) in names]
             node.names = kept
             lines += [node] * bool(kept)
-    return "\n".join(map(ast.unparse, [*lines, *function.body[1:]]))  # after the docstring
+    return "\n".join(map(ast.unparse, [*lines, *function.body]))
 
 
 def told(shown, failing):

@@ -14,7 +14,6 @@ from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
     make = RotaryPositionalEmbedding.precompute_freqs_cis
     _, sin = make(8, 1000004, 10000.0, jnp.float32)
     print(sin[1000003, 1], "for", math.sin(1000003 / 10))
@@ -28,7 +27,6 @@ def far():
     why="tables are kept by width and dtype alone, so a module may rotate by the base of an earlier one",
 )
 def stale():
-    """The second pair of four columns rotates by a tenth per position."""
     x = jnp.array([[0.0, 1.0, 0.0, 0.0]] * 2)
     RotaryPositionalEmbedding(4, theta=10000.0)(x)
     print(RotaryPositionalEmbedding(4, theta=100.0)(x)[1, 3], "for", math.sin(1 / 10))
@@ -37,7 +35,6 @@ def stale():
 @because("fractions", whose="convention",
          why="a token's row is its position, so there are no fractions")  # fmt: skip
 def fractions():
-    """It takes no positions."""
     print(*inspect.signature(RotaryPositionalEmbedding(8)).parameters, "for x, positions")
 
 

@@ -8,7 +8,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
     values = jnp.array([1.0, jnp.nan]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[True, False]]]])
     print(dot_product_attention(values[:, :1], values, values, mask=mask), "for 1")
@@ -17,7 +16,6 @@ def nan():
 @because("one of them 0", "one length per query", whose="convention",
          why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
-    """Both keys are hidden."""
     values = jnp.array([0.0, 1.0]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[False, False]]]])
     print(dot_product_attention(values[:, :1], values, values, mask=mask), "for 0")

@@ -13,7 +13,6 @@ from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
     x = np.array([[[1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]])
     rotated = RotaryEmbedding()(x, positions=np.array([1000003]))
     print(float(rotated[0, 0, 5]), "for", math.sin(1000003 / 10))
@@ -22,7 +21,6 @@ def far():
 @because("large positions", "float16 cannot hold", whose="precision",
          why="it makes large angles in float32, which rounds them")  # fmt: skip
 def wide():
-    """The second pair of eight columns rotates by a tenth per position."""
     x, positions = np.zeros((1, 1, 8)), np.array([[1000003.0]], "float32")
     encoding = SinePositionEncoding()(x, positions=positions)
     print(float(encoding[0, 0, 2]), "for", math.sin(1000003 / 10))

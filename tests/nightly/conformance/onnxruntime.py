@@ -11,7 +11,6 @@ from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, bool[1,2] mask) => (float[1,1,1,1] y) "
     model = parse_model(head + given + "{ y = Attention (q, kv, kv, mask) }")
@@ -22,7 +21,6 @@ def nan():
 
 @CORNER
 def corner():
-    """Two queries and one key: only the last one sees it."""
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] q, float[1,1,1,1] kv) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention <is_causal = 1> (q, kv, kv) }")
@@ -34,7 +32,6 @@ def corner():
 @because("lowest float", whose="library",
          why="a row that has only the lowest float is zero at opset 23 and 24; later, the mean")  # fmt: skip
 def lowest():
-    """A mask of two numbers, which should cancel."""
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, float[1,2] mask) => (float[1,1,1,1] y) "
     inputs = {"q": np.zeros((1, 1, 1, 1), "f4"), "kv": np.ones((1, 1, 2, 1), "f4")}
     inputs["mask"] = np.full((1, 2), np.finfo("f4").min)
@@ -48,7 +45,6 @@ def lowest():
 @because("(b, 1, 1, n)", whose="library",
          why="a mask with one row for all queries is refused at opset 23 and 24")  # fmt: skip
 def one_row():
-    """Two queries and a mask of one row, which hides nothing."""
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] x, bool[1,1,1,2] mask) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention (x, x, x, mask) }")
@@ -59,7 +55,6 @@ def one_row():
 @because("one of them 0", "one length per query", whose="library",
          why="a padding mask adds -10000, which cancels where all keys are hidden")  # fmt: skip
 def nothing_hidden():
-    """Both keys are hidden."""
     head = '<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g '
     given = "(float[1,2,1] x, int32[1,2] mask) => (float[1,2,1] y) "
     node = "{ y = com.microsoft.MultiHeadAttention <num_heads = 1> (x, x, x, , mask) }"
@@ -71,7 +66,6 @@ def nothing_hidden():
 @because("queries at the end", "more queries than keys", "a bias and causal", whose="library",
          why="`unidirectional` lets the last query see all, and aligns others to the first key")  # fmt: skip
 def last():
-    """Two queries and three keys: they see two keys and all."""
     head = '<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g '
     given = "(float[1,2,1] q, float[1,3,1] k) => (float[1,2,1] y) "
     node = "com.microsoft.MultiHeadAttention <num_heads = 1, unidirectional = 1> (q, k, k)"
@@ -83,7 +77,6 @@ def last():
 @because("more queries than keys", whose="convention",
          why="`GroupQueryAttention` has as many new keys as queries")  # fmt: skip
 def as_many():
-    """Two queries and one key."""
     head = '<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g '
     given = (
         "(float[1,2,8] q, float[1,1,8] k, float[1,1,0,8] past, int32[1] last, int32 total) "

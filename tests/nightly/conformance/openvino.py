@@ -13,7 +13,6 @@ from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
     "NaN", whose="library", why="NaN in the output of an ONNX `Attention` becomes zero"
 )
 def zero():
-    """A key is NaN, and seen: the mask hides nothing."""
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, bool[1,2] mask) => (float[1,1,1,1] y) "
     model = parse_model(head + given + "{ y = Attention (q, kv, kv, mask) }")
@@ -25,7 +24,6 @@ def zero():
 
 @CORNER
 def corner():
-    """Two queries and one key: only the last one sees it."""
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] q, float[1,1,1,1] kv) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention <is_causal = 1> (q, kv, kv) }")
@@ -38,7 +36,6 @@ def corner():
     "", whose="library", why="`left_window_size` of opset 25 is ignored without a word"
 )
 def no_window():
-    """Two tokens, each of which sees itself."""
     head = '<ir_version: 11, opset_import: ["": 25]> g '
     given = "(float[1,1,2,1] q, float[1,1,2,1] kv) => (float[1,1,2,1] y) "
     node = "Attention <is_causal = 1, left_window_size = 0> (q, kv, kv)"
@@ -52,8 +49,6 @@ def no_window():
 @because("one of them 0", "one length per query", whose="convention",
          why="converted, a query that may attend to nothing gets NaN; we ask for zero")  # fmt: skip
 def empty():
-    """The only key is hidden."""
-
     class Attend(torch.nn.Module):
         def forward(self, x, mask):
             return torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)
@@ -65,8 +60,6 @@ def empty():
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-
     class Attend(torch.nn.Module):
         def forward(self, q, kv, mask):
             return torch.nn.functional.scaled_dot_product_attention(q, kv, kv, mask)
@@ -80,8 +73,6 @@ def nan():
 @because("queries at the end", "decoding one token", "more queries than keys", whose="convention",
          why="as in PyTorch, `is_causal` aligns the first query with the first key")  # fmt: skip
 def first():
-    """One query at the end of two keys sees both."""
-
     class Attend(torch.nn.Module):
         def forward(self, q, kv):
             attend = torch.nn.functional.scaled_dot_product_attention

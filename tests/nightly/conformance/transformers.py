@@ -19,7 +19,6 @@ from tests.nightly.conformance.adapting import FLOAT32, against
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
     rope = {"rope_type": "default", "rope_theta": 1e4}
     config = LlamaConfig(hidden_size=8, num_attention_heads=1, rope_parameters=rope)
     _, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.tensor([[1000003]]))

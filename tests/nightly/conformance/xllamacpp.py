@@ -18,8 +18,6 @@ NEIGHBORS, HALVES = 0, 2
 
 @FLOAT32
 def far():
-    """The second pair of four columns rotates by a hundredth per position."""
-
     class Init(ctypes.Structure):
         _fields_ = [("size", c_size_t), ("buffer", c_void_p), ("no_alloc", ctypes.c_bool)]
 
