@@ -18,19 +18,19 @@ ENTRIES = dict(
     )
 )
 VERIFIED = {  # what is not in that table, and where it was verified
-    "Llama": "checks_transformers.py; Llama 2 has the same numbers",
+    "Llama": "nightly/conformance/transformers.py; Llama 2 has the same numbers",
     "Cohere 2": "huggingface/transformers, docs/source/en/model_doc/cohere2.md",
-    "Qwen2-VL": "checks_transformers.py, against its own rotation",
+    "Qwen2-VL": "transformers 5.24.0, 28 November 2026, its own rotation",
     "RoPE-ViT": "naver-ai/rope-vit, its weights",
     "Qwen-7B": "QwenLM/Qwen #401",
     "Intern-S1-Pro": "vllm-project/vllm #33636",
     "Phi-3-mini-128k": "ggml-org/llama.cpp #6849",
-    "w2v-BERT 2.0": "checks_transformers.py, test_shaw_keys_of_wav2vec2_bert",
-    "DeBERTa-v2": "checks_transformers.py, test_buckets_of_deberta_v2",
+    "w2v-BERT 2.0": "transformers 5.24.0, 28 November 2026, its keys",
+    "DeBERTa-v2": "transformers 5.24.0, 28 November 2026, its buckets",
     "Music Transformer": "magenta.tensorflow.org/music-transformer, its Colab",
     "Transformer-XL": "kimiyoung/transformer-xl #43",
     "FoX": "zhixuan-lin/forgetting-transformer, its README",
-    "Swin V2": "checks_transformers.py, test_swin_v2_attention",
+    "Swin V2": "transformers 5.24.0, 28 November 2026, its attention",
 }
 IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin", "Swin V2"]
 each_card = pytest.mark.parametrize("name", CARDS)

@@ -10,12 +10,9 @@ import pytest
 
 from tests.nightly.conformance import records
 from tests.nightly.conformance.libraries import LIBRARIES
-from tests.nightly.world.columns import COLUMNS, named, turned
+from tests.nightly.world.columns import ANSWERS, named, turned
 from tests.nightly.world.inside import GIVEN
 
-PROBES = {
-    probe: answers for one in COLUMNS.values() for probe, answers in one.probes.items()
-}
 CHECKS = [
     (record["library"], check)
     for record in records.read().values()
@@ -33,9 +30,9 @@ def failing(text):
     }
 
 
-@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("probe", ANSWERS)
 def test_an_answer_is_named_by_its_formula_alone(probe):
-    answers = PROBES[probe]
+    answers = ANSWERS[probe]
     listed = answers.items() if isinstance(answers, dict) else answers
     if isinstance(answers, tuple):
         listed = [(answers[0], [0, 0]), (answers[1], [0, 1]), ("NaN", [0, np.nan])]
@@ -52,8 +49,8 @@ def test_the_page_asks_what_the_program_asks(page):
     asked = re.findall(
         r'"(\w+)"', page.text.partition("QUESTIONS = {")[2].partition("}")[0]
     )
-    asked = [name for name in asked if name in PROBES or "_" in name]
-    assert sorted(asked) == sorted(PROBES)
+    asked = [name for name in asked if name in ANSWERS or "_" in name]
+    assert sorted(asked) == sorted(ANSWERS)
 
 
 def test_what_is_a_library_s_own_is_counted(page):

@@ -1,7 +1,6 @@
 """The command: `python -m tests.nightly.benchmarks [--again] [part ...]`."""
 
 import argparse
-import datetime
 import gc
 import hashlib
 import importlib
@@ -11,6 +10,7 @@ import os
 import sys
 from time import perf_counter
 
+from tests.nightly import recording
 from tests.nightly.benchmarks import machine, measuring, records, tables
 
 
@@ -32,9 +32,7 @@ def key(case, about):
 
 def load(path, about):
     """What is recorded of this machine, or the beginning of it."""
-    known = (
-        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"cases": {}}
-    )
+    known = recording.read(path, {"cases": {}})
     return {"device": machine.device(), "machine": about, "cases": known["cases"]}
 
 
@@ -42,11 +40,7 @@ def save(path, about, entry):
     """Add a case to the file, or replace it there: who reads the file finds the old one or the new one."""
     record = load(path, about)  # another run may have added to it
     record["cases"][f"{entry['part']}/{entry['name']}"] = entry
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    text = json.dumps(record, indent=1, ensure_ascii=False)
-    fresh.write_text(text + "\n", encoding="utf-8")
-    os.replace(fresh, path)
+    recording.write(path, record)
 
 
 def measure_all(cases, path, about, again=False, say=print):
@@ -74,7 +68,7 @@ def measure_all(cases, path, about, again=False, say=print):
             gc.collect()
         entry = {"part": case.part, "name": case.name, "setting": case.setting}
         entry |= {"code": list(case.code), **marks}
-        entry |= {"date": datetime.date.today().isoformat(), **found}
+        entry |= {"date": recording.today(), **found}
         save(path, about, entry)
         good &= not found["wrong"]
         say(head, told(entry), f"({perf_counter() - start:.0f} s)")

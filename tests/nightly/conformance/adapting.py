@@ -88,10 +88,22 @@ def explained(shown, failing):
     return [case["name"] for case in failing if any(part in case["name"] for part in parts)]
 
 
+def snippet(shown):
+    """The lines of a function, after the imports of its module that they need."""
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(shown))).body
+    function.decorator_list, lines = [], []
+    names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    for node in ast.parse(inspect.getsource(inspect.getmodule(shown))).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            kept = [x for x in node.names if (x.asname or x.name.split(".")[0]) in names]
+            node.names = kept
+            lines += [node] * bool(kept)
+    return "\n".join(map(ast.unparse, [*lines, *function.body]))
+
+
 def told(shown, failing):
     """A reason as plain data: the cases, whose it is, a sentence, a snippet and what it prints."""
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(shown))).body
-    code = "\n".join(map(ast.unparse, function.body[1:]))  # after the docstring
+    code = snippet(shown)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         try:
             exec(code, {})

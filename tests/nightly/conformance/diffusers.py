@@ -1,5 +1,7 @@
 """Hugging Face's diffusers: its rotation in both layouts, and its encoding of time steps."""
 
+import math
+
 import torch
 from diffusers.models.embeddings import (
     apply_rotary_emb,
@@ -13,12 +15,6 @@ from tests.nightly.conformance.adapting import against, because
 @because("2**20", "cannot hold", whose="precision",
          why="it makes large angles in float32, which rounds them")  # fmt: skip
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    import torch
-    from diffusers.models.embeddings import get_1d_rotary_pos_embed
-
     _, sin = get_1d_rotary_pos_embed(8, torch.tensor([1000003]), use_real=True)
     print(sin[0, 2].item(), "for", math.sin(1000003 / 10))
 
@@ -26,22 +22,12 @@ def far():
 @because("no tokens", whose="library",
          why="an input without tokens raises an error, though there is nothing to rotate")  # fmt: skip
 def empty():
-    """A width that cannot be inferred."""
-    import torch
-    from diffusers.models.embeddings import apply_rotary_emb
-
     apply_rotary_emb(torch.ones(1, 1, 0, 8), (torch.ones(0, 8), torch.ones(0, 8)))
 
 
 @because("odd width", "width 1", whose="convention",
          why="an odd width is filled with a column of zeros; we end with a sine")  # fmt: skip
 def odd():
-    """A width of three: the sine, the cosine, and nothing."""
-    import math
-
-    import torch
-    from diffusers.models.embeddings import get_timestep_embedding
-
     print(
         get_timestep_embedding(
             torch.ones(1), 3, downscale_freq_shift=0, flip_sin_to_cos=False

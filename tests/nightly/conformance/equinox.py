@@ -1,5 +1,7 @@
 """Equinox: its rotation of a text from the first token on."""
 
+import inspect
+import math
 from functools import partial
 
 import jax
@@ -12,12 +14,6 @@ from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    import jax.numpy as jnp
-    from equinox.nn import RotaryPositionalEmbedding
-
     make = RotaryPositionalEmbedding.precompute_freqs_cis
     _, sin = make(8, 1000004, 10000.0, jnp.float32)
     print(sin[1000003, 1], "for", math.sin(1000003 / 10))
@@ -31,12 +27,6 @@ def far():
     why="tables are kept by width and dtype alone, so a module may rotate by the base of an earlier one",
 )
 def stale():
-    """The second pair of four columns rotates by a tenth per position."""
-    import math
-
-    import jax.numpy as jnp
-    from equinox.nn import RotaryPositionalEmbedding
-
     x = jnp.array([[0.0, 1.0, 0.0, 0.0]] * 2)
     RotaryPositionalEmbedding(4, theta=10000.0)(x)
     print(RotaryPositionalEmbedding(4, theta=100.0)(x)[1, 3], "for", math.sin(1 / 10))
@@ -45,11 +35,6 @@ def stale():
 @because("fractions", whose="convention",
          why="a token's row is its position, so there are no fractions")  # fmt: skip
 def fractions():
-    """It takes no positions."""
-    import inspect
-
-    from equinox.nn import RotaryPositionalEmbedding
-
     print(*inspect.signature(RotaryPositionalEmbedding(8)).parameters, "for x, positions")
 
 

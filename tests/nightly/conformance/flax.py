@@ -1,5 +1,6 @@
 """Flax: its attention, with a mask or a bias."""
 
+import jax.numpy as jnp
 from flax.linen import dot_product_attention
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
@@ -7,10 +8,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-    import jax.numpy as jnp
-    from flax.linen import dot_product_attention
-
     values = jnp.array([1.0, jnp.nan]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[True, False]]]])
     print(dot_product_attention(values[:, :1], values, values, mask=mask), "for 1")
@@ -19,10 +16,6 @@ def nan():
 @because("one of them 0", "one length per query", whose="convention",
          why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
-    """Both keys are hidden."""
-    import jax.numpy as jnp
-    from flax.linen import dot_product_attention
-
     values = jnp.array([0.0, 1.0]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[False, False]]]])
     print(dot_product_attention(values[:, :1], values, values, mask=mask), "for 0")

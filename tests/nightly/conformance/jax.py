@@ -1,5 +1,6 @@
 """JAX: its attention with masks and with `is_causal`."""
 
+import jax
 import jax.numpy as jnp
 from jax.nn import dot_product_attention
 
@@ -8,10 +9,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-    import jax
-    import jax.numpy as jnp
-
     values = jnp.array([1.0, jnp.nan]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[True, False]]]])
     print(jax.nn.dot_product_attention(values[:, :1], values, values, mask=mask), "for 1")
@@ -20,10 +17,6 @@ def nan():
 @because("one of them 0", "one length per query", whose="convention",
          why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
-    """Both keys are hidden."""
-    import jax
-    import jax.numpy as jnp
-
     values = jnp.array([0.0, 1.0]).reshape(1, 2, 1, 1)
     mask = jnp.array([[[[False, False]]]])
     print(jax.nn.dot_product_attention(values[:, :1], values, values, mask=mask), "for 0")
@@ -33,10 +26,6 @@ def empty():
          whose="convention",
          why="`is_causal` aligns the first query with the first key; we align the last ones")  # fmt: skip
 def corner():
-    """One query at the end of two keys sees both."""
-    import jax
-    import jax.numpy as jnp
-
     values = jnp.array([0.0, 1.0]).reshape(1, 2, 1, 1)
     print(
         jax.nn.dot_product_attention(values[:, :1], values, values, is_causal=True),

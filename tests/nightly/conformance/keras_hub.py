@@ -1,7 +1,9 @@
 """KerasHub: its rotation, its sinusoids and its ALiBi."""
 
+import math
 from functools import partial
 
+import numpy as np
 import tensorflow as tf
 from keras_hub.layers import AlibiBias, RotaryEmbedding, SinePositionEncoding
 
@@ -11,12 +13,6 @@ from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    import numpy as np
-    from keras_hub.layers import RotaryEmbedding
-
     x = np.array([[[1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]])
     rotated = RotaryEmbedding()(x, positions=np.array([1000003]))
     print(float(rotated[0, 0, 5]), "for", math.sin(1000003 / 10))
@@ -25,12 +21,6 @@ def far():
 @because("large positions", "float16 cannot hold", whose="precision",
          why="it makes large angles in float32, which rounds them")  # fmt: skip
 def wide():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    import numpy as np
-    from keras_hub.layers import SinePositionEncoding
-
     x, positions = np.zeros((1, 1, 8)), np.array([[1000003.0]], "float32")
     encoding = SinePositionEncoding()(x, positions=positions)
     print(float(encoding[0, 0, 2]), "for", math.sin(1000003 / 10))

@@ -1,5 +1,7 @@
 """MLX on the CPU: its fast rotation in both layouts, its attention, and ALiBi."""
 
+import math
+
 import mlx.core as mx
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
@@ -7,9 +9,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-    import mlx.core as mx
-
     values = mx.array([1.0, mx.nan]).reshape(1, 1, 2, 1)
     mask = mx.array([[[[True, False]]]])
     print(
@@ -23,9 +22,6 @@ def nan():
 @because("one of them 0", "one length per query", "more queries than keys", whose="convention",
          why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
-    """Both keys are hidden."""
-    import mlx.core as mx
-
     values = mx.array([0.0, 1.0]).reshape(1, 1, 2, 1)
     mask = mx.array([[[[False, False]]]])
     print(
@@ -39,11 +35,6 @@ def empty():
 @because("2**20", "cannot hold", whose="precision",
          why="it makes angles and frequencies in float32")  # fmt: skip
 def far():
-    """The second pair of four columns rotates by a hundredth per position."""
-    import math
-
-    import mlx.core as mx
-
     row = mx.array([[[0.0, 0.0, 1.0, 0.0]]])
     rotated = mx.fast.rope(
         row, 4, traditional=True, base=10000.0, scale=1.0, offset=1000003
@@ -54,9 +45,6 @@ def far():
 @because("fractions", whose="convention",
          why="positions are whole numbers: `offset` is an integer")  # fmt: skip
 def whole():
-    """Half a position cannot be told."""
-    import mlx.core as mx
-
     mx.fast.rope(
         mx.ones((1, 1, 4)), 4, traditional=True, base=10000.0, scale=1.0, offset=0.5
     )

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 from mlx_lm.models import cache as caches
+from mlx_lm.models.cache import RotatingKVCache
 from mlx_lm.models.rope_utils import Llama3RoPE, ProportionalRoPE, YarnRoPE
 
 from tests.nightly.conformance.adapting import against, because
@@ -34,10 +35,6 @@ def yarn(dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow
 @because("first tokens kept, several at once", whose="library",
          why="`make_mask` hides the tokens that `keep` keeps, where several come at once")  # fmt: skip
 def kept():
-    """The first token is kept, and the third of the last three sees it no longer."""
-    import mlx.core as mx
-    from mlx_lm.models.cache import RotatingKVCache
-
     cache = RotatingKVCache(max_size=4, keep=1)
     tokens = mx.arange(8).reshape(1, 1, 8, 1)
     cache.update_and_fetch(tokens[:, :, :5], tokens[:, :, :5])

@@ -1,6 +1,7 @@
 """ONNX: its reference evaluator, with graphs of one operator."""
 
 import numpy as np
+from onnx.parser import parse_model
 from onnx.reference import ReferenceEvaluator
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
@@ -9,11 +10,6 @@ from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnx.reference import ReferenceEvaluator
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, bool[1,2] mask) => (float[1,1,1,1] y) "
     model = parse_model(head + given + "{ y = Attention (q, kv, kv, mask) }")
@@ -24,11 +20,6 @@ def nan():
 
 @CORNER
 def corner():
-    """Two queries and one key: only the last one sees it."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnx.reference import ReferenceEvaluator
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] q, float[1,1,1,1] kv) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention <is_causal = 1> (q, kv, kv) }")
@@ -39,11 +30,6 @@ def corner():
 @because("(b, 1, 1, n)", whose="library",
          why="a mask of one row makes a triangle of one row, so each query sees one key")  # fmt: skip
 def one_row():
-    """Two tokens and a mask that hides nothing."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnx.reference import ReferenceEvaluator
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = (
         "(float[1,1,2,1] q, float[1,1,2,1] kv, bool[1,1,1,2] mask) => (float[1,1,2,1] y) "

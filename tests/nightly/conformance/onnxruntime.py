@@ -1,6 +1,7 @@
 """ONNX Runtime: graphs of one operator, of the standard or its own."""
 
 import numpy as np
+from onnx.parser import parse_model
 from onnxruntime import InferenceSession, SessionOptions
 
 from posattn.conformance.adapters import attention_of_heads
@@ -10,11 +11,6 @@ from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnxruntime import InferenceSession
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, bool[1,2] mask) => (float[1,1,1,1] y) "
     model = parse_model(head + given + "{ y = Attention (q, kv, kv, mask) }")
@@ -25,11 +21,6 @@ def nan():
 
 @CORNER
 def corner():
-    """Two queries and one key: only the last one sees it."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnxruntime import InferenceSession
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] q, float[1,1,1,1] kv) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention <is_causal = 1> (q, kv, kv) }")
@@ -41,11 +32,6 @@ def corner():
 @because("lowest float", whose="library",
          why="a row that has only the lowest float is zero at opset 23 and 24; later, the mean")  # fmt: skip
 def lowest():
-    """A mask of two numbers, which should cancel."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnxruntime import InferenceSession
-
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, float[1,2] mask) => (float[1,1,1,1] y) "
     inputs = {"q": np.zeros((1, 1, 1, 1), "f4"), "kv": np.ones((1, 1, 2, 1), "f4")}
     inputs["mask"] = np.full((1, 2), np.finfo("f4").min)
@@ -59,11 +45,6 @@ def lowest():
 @because("(b, 1, 1, n)", whose="library",
          why="a mask with one row for all queries is refused at opset 23 and 24")  # fmt: skip
 def one_row():
-    """Two queries and a mask of one row, which hides nothing."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnxruntime import InferenceSession
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] x, bool[1,1,1,2] mask) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention (x, x, x, mask) }")
@@ -74,11 +55,6 @@ def one_row():
 @because("one of them 0", "one length per query", whose="library",
          why="a padding mask adds -10000, which cancels where all keys are hidden")  # fmt: skip
 def nothing_hidden():
-    """Both keys are hidden."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnxruntime import InferenceSession
-
     head = '<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g '
     given = "(float[1,2,1] x, int32[1,2] mask) => (float[1,2,1] y) "
     node = "{ y = com.microsoft.MultiHeadAttention <num_heads = 1> (x, x, x, , mask) }"
@@ -90,11 +66,6 @@ def nothing_hidden():
 @because("queries at the end", "more queries than keys", "a bias and causal", whose="library",
          why="`unidirectional` lets the last query see all, and aligns others to the first key")  # fmt: skip
 def last():
-    """Two queries and three keys: they see two keys and all."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnxruntime import InferenceSession
-
     head = '<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g '
     given = "(float[1,2,1] q, float[1,3,1] k) => (float[1,2,1] y) "
     node = "com.microsoft.MultiHeadAttention <num_heads = 1, unidirectional = 1> (q, k, k)"
@@ -106,11 +77,6 @@ def last():
 @because("more queries than keys", whose="convention",
          why="`GroupQueryAttention` has as many new keys as queries")  # fmt: skip
 def as_many():
-    """Two queries and one key."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from onnxruntime import InferenceSession
-
     head = '<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g '
     given = (
         "(float[1,2,8] q, float[1,1,8] k, float[1,1,0,8] past, int32[1] last, int32 total) "

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from onnx.parser import parse_model
 from openvino import Core, convert_model
 
 from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
@@ -12,11 +13,6 @@ from tests.nightly.conformance.graphs import CORNER, OURS, adapters, graph
     "NaN", whose="library", why="NaN in the output of an ONNX `Attention` becomes zero"
 )
 def zero():
-    """A key is NaN, and seen: the mask hides nothing."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from openvino import Core
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,1,1] q, float[1,1,2,1] kv, bool[1,2] mask) => (float[1,1,1,1] y) "
     model = parse_model(head + given + "{ y = Attention (q, kv, kv, mask) }")
@@ -28,11 +24,6 @@ def zero():
 
 @CORNER
 def corner():
-    """Two queries and one key: only the last one sees it."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from openvino import Core
-
     head = '<ir_version: 11, opset_import: ["": 23]> g '
     given = "(float[1,1,2,1] q, float[1,1,1,1] kv) => (float[1,1,2,1] y) "
     model = parse_model(head + given + "{ y = Attention <is_causal = 1> (q, kv, kv) }")
@@ -45,11 +36,6 @@ def corner():
     "", whose="library", why="`left_window_size` of opset 25 is ignored without a word"
 )
 def no_window():
-    """Two tokens, each of which sees itself."""
-    import numpy as np
-    from onnx.parser import parse_model
-    from openvino import Core
-
     head = '<ir_version: 11, opset_import: ["": 25]> g '
     given = "(float[1,1,2,1] q, float[1,1,2,1] kv) => (float[1,1,2,1] y) "
     node = "Attention <is_causal = 1, left_window_size = 0> (q, kv, kv)"
@@ -63,10 +49,6 @@ def no_window():
 @because("one of them 0", "one length per query", whose="convention",
          why="converted, a query that may attend to nothing gets NaN; we ask for zero")  # fmt: skip
 def empty():
-    """The only key is hidden."""
-    import torch
-    from openvino import Core, convert_model
-
     class Attend(torch.nn.Module):
         def forward(self, x, mask):
             return torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)
@@ -78,10 +60,6 @@ def empty():
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-    import torch
-    from openvino import Core, convert_model
-
     class Attend(torch.nn.Module):
         def forward(self, q, kv, mask):
             return torch.nn.functional.scaled_dot_product_attention(q, kv, kv, mask)
@@ -95,10 +73,6 @@ def nan():
 @because("queries at the end", "decoding one token", "more queries than keys", whose="convention",
          why="as in PyTorch, `is_causal` aligns the first query with the first key")  # fmt: skip
 def first():
-    """One query at the end of two keys sees both."""
-    import torch
-    from openvino import Core, convert_model
-
     class Attend(torch.nn.Module):
         def forward(self, q, kv):
             attend = torch.nn.functional.scaled_dot_product_attention

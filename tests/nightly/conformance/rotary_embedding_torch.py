@@ -1,5 +1,7 @@
 """lucidrains/rotary-embedding-torch: neighbors turn, at positions that a caller gives."""
 
+import math
+
 import torch
 from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
@@ -8,21 +10,12 @@ from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    import torch
-    from rotary_embedding_torch import RotaryEmbedding
-
     angles = RotaryEmbedding(8)(torch.tensor([1000003.0]))
     print(math.sin(angles[0, 2]), "for", math.sin(1000003 / 10))
 
 
 @because("a pair alone", whose="library", why="a head of two columns raises an error")
 def pair():
-    """The base is raised to dim / (dim - 2)."""
-    from rotary_embedding_torch import RotaryEmbedding
-
     RotaryEmbedding(2)
 
 

@@ -1,5 +1,7 @@
 """timm: its rotation for images, of which one axis is checked, and the frequencies of its axes."""
 
+import math
+
 import torch
 from timm.layers import apply_rot_embed
 from timm.layers.pos_embed_sincos import freq_bands
@@ -10,19 +12,11 @@ from tests.nightly.conformance.adapting import against, because
 @because("width 1", "width 7", whose="convention",
          why="it is asked for a number of pairs, so a width cannot be odd")  # fmt: skip
 def odd():
-    """Three pairs are made of a width of seven; the fourth is a single column."""
-    from timm.layers.pos_embed_sincos import freq_bands
-
     print(len(freq_bands(7 // 2, temperature=10000.0, step=1)), "for", 4)
 
 
 @because("2**20", whose="precision", why="large angles in float32 are rounded")
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    from timm.layers.pos_embed_sincos import freq_bands
-
     angles = 1000003 * freq_bands(4, temperature=10000.0, step=1)
     print(math.sin(angles[1]), "for", math.sin(1000003 / 10))
 

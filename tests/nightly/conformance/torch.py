@@ -11,9 +11,6 @@ from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 @NAN_LEAKS
 def nan():
-    """The second key is hidden."""
-    import torch
-
     one = torch.ones(1, 1, 1)
     values = torch.tensor([[[1.0], [torch.nan]]])
     mask = torch.tensor([[True, False]])
@@ -30,9 +27,6 @@ def nan():
     why="`is_causal` aligns the first query with the first key, as is documented; we align the last ones",
 )
 def corner():
-    """One query at the end of two keys sees both."""
-    import torch
-
     query, values = torch.zeros(1, 1, 1), torch.tensor([[[0.0], [1.0]]])
     attend = torch.nn.functional.scaled_dot_product_attention
     print(attend(query, values, values, is_causal=True), "for 0.5")
@@ -45,9 +39,6 @@ def corner():
     why="an empty row gets NaN from `MultiheadAttention`, unless `need_weights=False`; we ask for zero",
 )
 def empty():
-    """The only key is hidden."""
-    import torch
-
     one = torch.ones(1, 1, 1)
     layer = torch.nn.MultiheadAttention(1, 1, bias=False)
     print(layer(one, one, one, attn_mask=torch.tensor([[True]]))[0].item(), "for 0")

@@ -1,5 +1,7 @@
 """Hugging Face's transformers: Llama's rotation, the frequencies of each rope type, and masks."""
 
+import math
+
 import torch
 from transformers import DynamicCache, LlamaConfig, MistralConfig, StaticCache
 from transformers import masking_utils as masks
@@ -17,13 +19,6 @@ from tests.nightly.conformance.adapting import FLOAT32, against
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    import torch
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
     rope = {"rope_type": "default", "rope_theta": 1e4}
     config = LlamaConfig(hidden_size=8, num_attention_heads=1, rope_parameters=rope)
     _, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.tensor([[1000003]]))

@@ -1,5 +1,7 @@
 """lucidrains/x-transformers: its rotation, its ALiBi, and T5's buckets."""
 
+import math
+
 import torch
 from x_transformers.x_transformers import (
     AlibiPositionalBias,
@@ -13,31 +15,18 @@ from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 @FLOAT32
 def far():
-    """The second pair of eight columns rotates by a tenth per position."""
-    import math
-
-    import torch
-    from x_transformers.x_transformers import RotaryEmbedding
-
     angles, _ = RotaryEmbedding(8)(torch.tensor([1000003]))
     print(math.sin(angles.flatten()[2]), "for", math.sin(1000003 / 10))
 
 
 @because("a pair alone", whose="library", why="a head of two columns raises an error")
 def pair():
-    """The base is raised to dim / (dim - 2)."""
-    from x_transformers.x_transformers import RotaryEmbedding
-
     RotaryEmbedding(2)
 
 
 @because("no tokens", whose="library",
          why="an input without tokens raises an error, though there is nothing to rotate")  # fmt: skip
 def empty():
-    """The largest of no positions."""
-    import torch
-    from x_transformers.x_transformers import RotaryEmbedding
-
     RotaryEmbedding(8)(torch.arange(0))
 
 

@@ -1,6 +1,7 @@
 """xllamacpp: the operators of llama.cpp, which its wheel exports, called through `ctypes`."""
 
 import ctypes
+import math
 from ctypes import c_float, c_int, c_int64, c_size_t, c_void_p
 
 import numpy as np
@@ -17,13 +18,6 @@ NEIGHBORS, HALVES = 0, 2
 
 @FLOAT32
 def far():
-    """The second pair of four columns rotates by a hundredth per position."""
-    import ctypes
-    import math
-    from ctypes import c_float, c_size_t, c_void_p
-
-    import xllamacpp
-
     class Init(ctypes.Structure):
         _fields_ = [("size", c_size_t), ("buffer", c_void_p), ("no_alloc", ctypes.c_bool)]
 

@@ -1,31 +1,22 @@
 """The command: `python -m tests.nightly.numerics [part ...]`."""
 
-import argparse
-import datetime
-import json
 import math
-import os
 import sys
 from time import perf_counter
 
+from tests.nightly import recording
 from tests.nightly.benchmarks import machine
 from tests.nightly.numerics import cases, measuring, tables
 
 
-def load(path):
-    """What is recorded, or the beginning of it."""
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return {"machine": {}, "cases": {}} | known
-
-
 def save(path, case, found):
     """Add a case to the file, or replace it there; cases stand in the order of the page."""
-    record = load(path)
+    record = recording.read(path, {"cases": {}})
     about = machine.describe()
     about["versions"] = {n: about["versions"][n] for n in ("torch", "jax", "numpy")}
     record["machine"] = {key: about[key] for key in ("name", "system", "versions")}
     record["cases"][case.name] = {
-        "date": datetime.date.today().isoformat(),
+        "date": recording.today(),
         "setting": case.setting,
         "unit": case.unit,
         "peer": case.peer,
@@ -33,10 +24,7 @@ def save(path, case, found):
     }
     order = [case.name for case in cases.cases()]
     record["cases"] = {n: record["cases"][n] for n in order if n in record["cases"]}
-    fresh = path.with_suffix(".new")
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-    fresh.write_text(text + "\n", encoding="utf-8")
-    os.replace(fresh, path)
+    recording.write(path, record)
 
 
 def rounded(found):
@@ -75,15 +63,9 @@ def told(found):
 
 def main(arguments=None):
     """Measure the parts that are named, or all; return the exit code."""
-    parser = argparse.ArgumentParser(prog="nox -s record -- numerics", description=__doc__)
-    every = cases.cases()
-    names = [case.name for case in every]
-    parser.add_argument("parts", nargs="*", metavar="part", help="; ".join(names))
-    given = parser.parse_args(arguments).parts
-    for part in given:
-        if not any(name.startswith(part) for name in names):
-            parser.error(f"no part begins with {part!r}; there are {'; '.join(names)}")
-    chosen = [c for c in every if not given or c.name.startswith(tuple(given))]
+    every = {case.name: case for case in cases.cases()}
+    given = recording.asked("numerics", __doc__, [*every], arguments, begins=True)
+    chosen = [every[name] for name in given.chosen]
     measure_all(chosen, tables.FILE, lambda said: print(said, flush=True))
     tables.write()
     return 0

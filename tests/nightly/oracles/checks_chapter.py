@@ -115,19 +115,3 @@ def test_flax_trains_a_layer_that_is_a_parameter(unchecked):
     assert losses[-1] < losses[0]
     for name in ("query_weight", "key_weight", "value_weight", "output_weight"):
         assert not np.allclose(getattr(before, name), getattr(after, name))
-
-
-def test_flax_does_not_see_a_layer_that_is_data(unchecked, layer):
-    """The mistake of the page: the rest is trained, and the layer is not."""
-
-    class Block(nnx.Module):
-        def __init__(self):
-            self.attention, self.gain = nnx.data(layer), nnx.Param(jnp.ones(64))
-
-        def __call__(self, x):
-            return self.gain * x + self.attention(x, causal=True)
-
-    block = Block()
-    losses = trained(block)
-    assert losses[-1] < losses[0]
-    assert (block.attention.query_weight == layer.query_weight).all()

@@ -6,13 +6,10 @@ compared in checks_configs.py and checks_from_config.py.
 
 import importlib
 
-import numpy as np
 import torch
 import transformers
 
 from posattn.torch import sinusoidal_encoding, to_half
-from tests.conftest import draw, error
-from tests.nightly.oracles.checks_transformers import SINGLE, double, single
 from tests.records import PLANS, RECORDS
 
 
@@ -39,7 +36,7 @@ def test_whispers_sinusoid():
         RECORDS["Whisper tiny"]["d_model"],
     )
     ours = to_half(sinusoidal_encoding(rows, width, base=1e4 ** (width / (width - 2))))
-    assert np.abs(ours.double().numpy() - double(sinusoids(rows, width))).max() < 5e-4
+    assert (ours - sinusoids(rows, width)).abs().max() < 5e-4
 
 
 def test_jambas_attention_is_told_no_positions():
@@ -53,10 +50,10 @@ def test_jambas_attention_is_told_no_positions():
     )
     config._attn_implementation = "eager"
     layer = modelling(config).JambaAttention(config, layer_idx=0).eval()
-    x = single(draw(702, 1, 5, 32))
+    x = torch.randn(1, 5, 32, generator=torch.Generator().manual_seed(0))
     order = [3, 0, 4, 1, 2]
     whole, permuted = (
         layer(hidden_states=y, attention_mask=None)[0] for y in (x, x[:, order])
     )
-    assert error(double(permuted), double(whole[:, order])) <= SINGLE
+    torch.testing.assert_close(permuted, whole[:, order], atol=1e-5, rtol=1e-5)
     assert "no position" in str(PLANS["Jamba 1.5 Mini"].layers[4])

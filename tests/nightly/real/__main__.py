@@ -1,7 +1,5 @@
 """The command: `nox -s record -- real [name ...]`. What is recorded is not measured again."""
 
-import argparse
-import datetime
 import hashlib
 import inspect
 import sys
@@ -12,6 +10,7 @@ from time import perf_counter
 import torch
 from tqdm import tqdm
 
+from tests.nightly import recording
 from tests.nightly.benchmarks import machine
 from tests.nightly.real import (
     chapters,
@@ -224,7 +223,7 @@ def study(chosen, folder=records.FOLDER):
             entry = KINDS[cell.kind](cell) | {
                 "made_from": made_from[cell],
                 "seconds": round(perf_counter() - start),
-                "date": datetime.date.today().isoformat(),
+                "date": recording.today(),
                 "machine": machine.processor(),
                 "versions": {
                     name: version(name) for name in PACKAGES[: -(cell.kind in BOOK) or None]
@@ -236,19 +235,12 @@ def study(chosen, folder=records.FOLDER):
 
 def main(arguments=None):
     """Measure a released model, or the cells whose names begin with one of those given."""
-    parser = argparse.ArgumentParser(prog="nox -s record -- real", description=main.__doc__)
-    parser.add_argument("names", nargs="*", help='such as method or "fault: layout"')
-    parser.add_argument("--threads", type=int, default=2, help="at a time")
-    given = parser.parse_args(arguments)
+    every, two = {cell.name: cell for cell in cells()}, {"type": int, "default": 2}
+    given = recording.asked(
+        "real", main.__doc__, [*every], arguments, begins=True, threads=two
+    )
     torch.set_num_threads(given.threads)
-    chosen = [
-        cell
-        for cell in cells()
-        if not given.names or any(cell.name.startswith(name) for name in given.names)
-    ]
-    if not chosen:
-        parser.error(f"no cell has a name that begins with {' or '.join(given.names)}")
-    study(chosen)
+    study([every[name] for name in given.chosen])
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ def extended(decoder, task, seed):
     """What the task measures under each method, before and after a short training on longer texts."""
     found = {}
     for name, rotate in methods(task.LENGTH).items():
-        rotated = copy.deepcopy(decoder)
-        for block in rotated.blocks:
+        turned = copy.deepcopy(decoder)
+        for block in turned.blocks:
             block.attention.rotate = rotate
-        before = task.measure(logits_of(rotated))
-        train(rotated, task.batches(seed, TUNED, times=FACTOR), TUNED)
-        found[name] = {"before": before, "after": task.measure(logits_of(rotated))}
+        before = task.measure(logits_of(turned))
+        train(turned, task.batches(seed, TUNED, times=FACTOR), TUNED)
+        found[name] = {"before": before, "after": task.measure(logits_of(turned))}
     return found

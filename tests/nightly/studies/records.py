@@ -1,21 +1,18 @@
 """What the study has found, in `docs/_records/studies`: a file for each task."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import t as student
 
-FOLDER = Path(__file__).parents[3] / "docs" / "_records" / "studies"
+from tests.nightly import recording
+
+FOLDER = recording.RECORDS / "studies"
 
 
 def load(task, folder=FOLDER):
     """The record of a task, or the beginning of one."""
-    path = folder / f"{task}.json"
-    if path.is_file():
-        return json.loads(path.read_text("utf-8"))
-    return {"made_from": None, "cells": {}}
+    return recording.read(folder / f"{task}.json", {"made_from": None, "cells": {}})
 
 
 def save(task, made_from, name, entry, folder=FOLDER):
@@ -25,17 +22,13 @@ def save(task, made_from, name, entry, folder=FOLDER):
         record = {"made_from": made_from, "cells": {}}
     record["cells"][name] = entry
     record["cells"] = dict(sorted(record["cells"].items()))
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f"{task}.new"
     lines = ",\n".join(
         f"  {json.dumps(key)}: {json.dumps(value)}"
         for key, value in record["cells"].items()
     )
     head = json.dumps(made_from)
-    fresh.write_text(
-        f'{{\n "made_from": {head},\n "cells": {{\n{lines}\n }}\n}}\n', "utf-8"
-    )
-    os.replace(fresh, folder / f"{task}.json")
+    text = f'{{\n "made_from": {head},\n "cells": {{\n{lines}\n }}\n}}\n'
+    recording.write(folder / f"{task}.json", text)
 
 
 def interval(numbers):

@@ -1,7 +1,5 @@
 """Ask each engine, or those named, for its logits of small models, and record which twin it equals."""
 
-import argparse
-import datetime
 import json
 import os
 import subprocess
@@ -11,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from posattn.conformance.twins import judge, write
+from tests.nightly import recording
+from tests.nightly.recording import RECORDS, ROOT
 from tests.nightly.twins.engines import INSTALL, NAMES
-from tests.nightly.world.__main__ import environment
 
-ROOT = Path(__file__).parents[3]
-RECORDS = ROOT / "docs" / "_records"
 ENGINES = Path(__file__).with_name("engines.py")
 RELEASED = json.loads(Path(__file__).with_name("released.json").read_text("utf-8"))
 UNASKED = {  # an engine and a model that a small one cannot stand for
@@ -40,15 +37,14 @@ def asked(engine, folders):
     """The lines of the record on an engine, which reads all folders in one process."""
     steps = [[package] for package in INSTALL[engine].split()]
     done = subprocess.run(
-        [environment(steps, newest=False), ENGINES, engine, *folders.values()],
+        [recording.environment(steps), ENGINES, engine, *folders.values()],
         **{"capture_output": True, "text": True, "check": False},
         env=os.environ | SETTINGS,
     )
     name, _, version = steps[-1][0].partition("==")
     head = {"engine": NAMES.get(engine, name), "version": version}
-    day = datetime.datetime.now(datetime.UTC).date().isoformat()
     for model, folder in folders.items():
-        line = {**head, "model": model, "date": day, "setting": None}
+        line = {**head, "model": model, "date": recording.today(), "setting": None}
         if why := UNASKED.get((engine, model)):
             yield line | {"verdict": f"It is not asked: {why}"}
             continue
@@ -69,28 +65,20 @@ def key(line):
 
 def main(arguments=None):
     """Ask, and write the record after each engine; the lines of engines and models not asked stay."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.nightly.twins", description=__doc__
-    )
-    parser.add_argument("engines", nargs="*", metavar="engine", help=", ".join(INSTALL))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    chosen, path = parser.parse_args(arguments), RECORDS / "twins.json"
-    if unknown := set(chosen.engines) - set(INSTALL):
-        parser.error(f"{min(unknown)!r} must be one of {', '.join(INSTALL)}")
-    old = json.loads(path.read_text("utf-8")) if path.is_file() else []
-    lines = {key(line): line for line in old}
+    models = {"nargs": "+", "choices": MODELS, "default": MODELS}
+    chosen = recording.asked("twins", __doc__, [*INSTALL], arguments, models=models)
+    path = RECORDS / "twins.json"
+    lines = {key(line): line for line in recording.read(path, [])}
     with tempfile.TemporaryDirectory() as place:
         folders = {model: Path(place, model) for model in chosen.models}
         for model, folder in folders.items():
             write(released(model), folder)
-        for name in chosen.engines or INSTALL:
+        for name in chosen.chosen:
             few = {m: f for m, f in folders.items() if m in FEW.get(name, MODELS)}
             for line in asked(name, few):
                 lines[key(line)] = line
                 print(*line.values(), sep=" | ", flush=True)
-            told = [lines[k] for k in sorted(lines)]
-            told = json.dumps(told, indent=1, ensure_ascii=False)
-            path.write_text(told + "\n", "utf-8")
+            recording.write(path, [lines[k] for k in sorted(lines)])
 
 
 if __name__ == "__main__":

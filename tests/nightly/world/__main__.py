@@ -4,23 +4,18 @@ With `--newest` nothing is recorded: what differs from the records is printed wi
 the command fails.
 """
 
-import argparse
 import ast
-import datetime
 import functools
-import hashlib
 import json
-import os
 import re
-import subprocess
 import sys
-import venv
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.nightly import recording
+from tests.nightly.recording import ROOT
+
 HERE = Path(__file__).parent
-RECORDS = ROOT / "docs" / "_records" / "world"
-ENVIRONMENTS = ROOT / ".nox" / "world"
+RECORDS = recording.RECORDS / "world"
 OURS = {"__init__", "__main__", "columns", "inside"}
 SHARED = {"graphs", "javascript", "keras_layers", "wrapped"}  # probes of several rows
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OURS | SHARED)
@@ -45,7 +40,7 @@ def setup(name):
         else ast.get_source_segment(text, node)
         for node in ast.parse(text).body[1:]
         if getattr(node, "name", "_")[0] == "_"
-        and not re.match("INSTALL|REFUSED", ast.unparse(node))
+        and not re.match("INSTALL|PROBES|REFUSED", ast.unparse(node))
     ]
     return "\n".join(kept)
 
@@ -56,64 +51,33 @@ def refused(name):
     return (re.search(r'^REFUSED = "(.+)"$', text, re.M) or [None, None])[1]
 
 
-def environment(steps, newest):
-    """The Python of an environment with these packages, which several files may share."""
-    if newest:  # torch stays, which would bring gigabytes for a GPU
-        steps = [
-            [re.sub(r"^(?!torch=)(.+?)(==|@).*", r"\1", item) for item in step]
-            for step in steps
-        ]
-        steps.append([])
-    same = sorted(item for step in steps for item in step)
-    place = ENVIRONMENTS / hashlib.sha256(repr(same).encode()).hexdigest()[:12]
-    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
-    if not (place / "installed").exists():
-        venv.create(place, clear=True, with_pip=True)
-        for step in filter(None, steps):
-            install = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir", *step]
-            if step[0] == "npm":
-                node = ["--silent", "--no-audit", "--ignore-scripts", "--prefix", place]
-                install = ["npm", "install", *node, *step[1:]]
-            subprocess.run(install, check=True)
-        (place / "installed").touch()
-    return python
-
-
 def ask(name, newest=False):
     """What a library does, as plain data: its version and day, its cells and its facts."""
-    from tests.nightly.world.columns import COLUMNS, named
+    from tests.nightly.world.columns import ANSWERS, named
 
     title, steps = told(name)
     head = {
         "library": title,
         "package": re.split(r"==|@|\[", steps[-1][-1])[0],
         "version": steps[-1][-1].partition("==")[2],
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": recording.today(),
     }
     if reason := refused(name):
         return {**head, "refused": reason, "setup": "", "cells": {}, "facts": {}}
-    python = environment(steps, newest)
-    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
-    options = {
-        "env": {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        "cwd": ROOT, "text": True, "stdout": subprocess.PIPE, "check": True, "timeout": 900,
-    }  # fmt: skip
-    done = subprocess.run([python, "-m", "tests.nightly.world.inside", name], **options)
-    shown = json.loads(done.stdout.splitlines()[-1])
-    look = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+    python = recording.environment(steps, newest)
+    shown = json.loads(recording.run(python, "-m", "tests.nightly.world.inside", name))
+    look = recording.VERSION
     if steps[-1][0] == "npm":
         place = python.parents[1] / "node_modules" / head["package"] / "package.json"
         look = f"import json; print(json.load(open({str(place)!r}))['version'])"
-    look = [python, "-c", look, head["package"]]
-    version = subprocess.run(look, **options).stdout.strip()
-    probes = {probe for column in COLUMNS.values() for probe in column.probes}
+    version = recording.run(python, "-c", look, head["package"])
     cells = {}
-    for probe in probes & set(shown):
+    for probe in set(ANSWERS) & set(shown):
         word, prints = named(probe, shown[probe])
         cells[probe] = {"class": word, "code": shown[probe]["code"], "prints": prints}
     facts = {
         fact: {"says": one["says"], "code": one["code"], "prints": one.get("prints", one.get("error"))}
-        for fact, one in shown.items() if fact not in probes
+        for fact, one in shown.items() if fact not in ANSWERS
     }  # fmt: skip
     return {
         **head, "version": version.partition("+")[0], "setup": setup(name),
@@ -143,40 +107,29 @@ def changes(old, new):
                 yield f"{where}: {old['name']}/{cell}: {was[key]!r} in {then}, {now!r} in {today}"
 
 
+def compared(name):
+    """What the newest release does otherwise than the record."""
+    record = ask(name, newest=True)
+    old = json.loads((RECORDS / f"{name}.json").read_text("utf-8")) | {"name": name}
+    return list(changes(old, record)) or f"{name} {record['version']}: as recorded"
+
+
+def recorded(name):
+    """Ask, and write the record."""
+    record = ask(name)
+    recording.write(RECORDS / f"{name}.json", record)
+    words = ", ".join(f"{cell} {one['class']}" for cell, one in record["cells"].items())
+    return f"{name} {record['version']}: {words}; {len(record['facts'])} facts"
+
+
 def main(arguments=None):
     """Ask, and write each record when its library is done."""
-    parser = argparse.ArgumentParser(prog="nox -s record -- world", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(NAMES))
-    parser.add_argument(
-        "--newest", action="store_true", help="compare the newest releases with the records"
-    )
-    chosen = parser.parse_args(arguments)
-    if unknown := [name for name in chosen.names if name not in NAMES]:
-        parser.error(f"{unknown[0]!r} must be one of {', '.join(NAMES)}")
-    failed = 0
-    for name in chosen.names or NAMES:
-        path = RECORDS / f"{name}.json"
-        try:
-            record = ask(name, chosen.newest)
-        except (subprocess.SubprocessError, json.JSONDecodeError) as error:
-            print(f"{name}: {error}", flush=True)
-            failed += 1
-            continue
-        if chosen.newest:
-            old = json.loads(path.read_text("utf-8")) | {"name": name}
-            lines = list(changes(old, record))
-            print(
-                "\n".join(lines) or f"{name} {record['version']}: as recorded", flush=True
-            )
-            failed += len(lines)
-            continue
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        words = ", ".join(f"{cell} {one['class']}" for cell, one in record["cells"].items())
-        print(
-            f"{name} {record['version']}: {words}; {len(record['facts'])} facts", flush=True
-        )
-    return int(failed > 0)
+    newest = {
+        "action": "store_true",
+        "help": "compare the newest releases with the records",
+    }
+    given = recording.asked("world", __doc__, NAMES, arguments, newest=newest)
+    return recording.each(given.chosen, compared if given.newest else recorded)
 
 
 if __name__ == "__main__":

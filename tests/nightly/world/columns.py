@@ -1,7 +1,5 @@
 """What is asked of each library, and how an answer is named: by the formula that gives the same numbers."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from posattn.reference import rotate, scaled_dot_product_attention
@@ -9,14 +7,6 @@ from tests.nightly.world.inside import GIVEN
 
 ANYTHING = np.inf  # in an answer that differs from call to call
 NEAR = 5e-3  # the formulas lie further apart, half precision lies closer
-
-
-@dataclass(frozen=True)
-class Column:
-    """A question: its title, and for each probe what its answers are called."""
-
-    title: str
-    probes: dict
 
 
 def attended(keys=slice(None), queries="query", **options):
@@ -107,164 +97,86 @@ def apart(far):
 
 WINDOW, MEAN = GIVEN["window"], GIVEN["value"].astype("f8").mean(-2)
 PLACES, SCALES = np.arange(6.0), 10000.0 ** (-np.arange(8) / 8)
-COLUMNS = {
-    "causal": Column(
-        "Causal, fewer queries than keys",
-        {
-            "causal": {
-                "lower right": attended(queries="last", causal=True),
-                "upper left": attended(queries="last", mask=np.tri(2, 6, dtype=bool)),
-                "every key": attended(queries="last"),
-                "upper left, but every key for the last": attended(
-                    queries="last", mask=np.eye(2, 6, dtype=bool) | [[False], [True]]
-                ),
-            }
-        },
-    ),
-    "empty": Column(
-        "A row with nothing to attend to",
-        {
-            "empty_row": {
-                "zeros": rows(0.0),
-                "mean": rows(MEAN),
-                "NaN": rows(np.nan),
-                "unmasked": rows(attended()[:, :, 2]),
-                "first value": rows(GIVEN["value"][:, :, 0]),
-                "spoils the rows after it": spoiled(),
-            }
-        },
-    ),
-    "true": Column(
-        "What True means",
-        {
-            "true": {
-                "may attend": attended(mask=GIVEN["mask"]),
-                "hidden": attended(mask=~GIVEN["mask"]),
-                "added as 1": softened(
-                    GIVEN["query"].astype("f8")
-                    @ GIVEN["key"].astype("f8").swapaxes(-1, -2)
-                    / 4
-                    + GIVEN["mask"]
-                ),
-            }
-        },
-    ),
-    "scale": Column(
-        "Default scale",
-        {
-            "scale": {
-                "1/√d": attended(),
-                "none": attended(scale=1.0),
-                "1/d": attended(scale=1 / 16),
-            }
-        },
-    ),
-    "cap": Column(
-        "Soft cap",
-        {
-            "soft_cap": {
-                "before the mask": capped(True),
-                "after the mask": capped(False),
-                "ignored": attended(mask=GIVEN["mask"]),
-            }
-        },
-    ),
-    "window": Column(
-        "A window of W",
-        {
-            "sliding": {
-                "W keys": back(WINDOW),
-                "W + 1 keys": back(WINDOW + 1),
-                "W - 1 keys": back(WINDOW - 1),
-                "W before and after": back(WINDOW + 1, WINDOW),
-                "W around": back(WINDOW // 2 + 1, WINDOW // 2),
-                "W - 1 before and after": back(WINDOW, WINDOW - 1),
-                "W keys, nothing causal": back(WINDOW, 6),
-                "ignored": back(6),
-                "ignored, nothing causal": back(6, 6),
-            }
-        },
-    ),
-    "pairs": Column(
-        "Which entries pair",
-        {
-            "rotated": layouts("", positions=PLACES)
-            | {
-                "halves, backwards": turned(-PLACES),
-                "neighbors, backwards": turned(-PLACES, "interleaved"),
-            }
-        },
-    ),
-    "part": Column(
-        "Part of a head",
-        {
-            "partly": {
-                **layouts("first entries", positions=PLACES, frequencies=SCALES[::2]),
-                **last_part(),
-                **layouts(
-                    "slow pairs stand still",
-                    positions=PLACES,
-                    frequencies=np.where(np.arange(8) < 4, SCALES, 0),
-                ),
-            }
-        },
-    ),
-    "numbers": Column(
-        "How its numbers are meant",
-        {
-            "by_freqs": [
-                *either(
-                    "freqs: radians a position",
-                    positions=PLACES,
-                    frequencies=GIVEN["freqs"],
-                ),
-                *either(
-                    "freqs: positions a radian",
-                    positions=PLACES,
-                    frequencies=1 / GIVEN["freqs"],
-                ),
-                *either(
-                    "freqs: divide the frequencies",
-                    positions=PLACES,
-                    frequencies=SCALES / GIVEN["freqs"],
-                ),
-                *either(
-                    "freqs: multiply the frequencies",
-                    positions=PLACES,
-                    frequencies=SCALES * GIVEN["freqs"],
-                ),
-            ],
-            "stretched": [
-                *either("scale: multiplies positions", positions=PLACES * GIVEN["stretch"]),
-                *either("scale: divides positions", positions=PLACES / GIVEN["stretch"]),
-                *either(
-                    "scale: raises the base",
-                    positions=PLACES,
-                    base=10000.0 * GIVEN["stretch"] ** (16 / 14),
-                ),
-            ],
-            "shifted": [
-                *either("offset: added to positions", positions=PLACES + GIVEN["offset"]),
-                *either("offset: ignored", positions=PLACES),
-            ],
-        },
-    ),
-    "far": Column("Angles at position 100,000", {"distant": apart}),
-    "packed": Column("Packed documents", {"packed": ("kept apart", "mixed")}),
-    "padding": Column("Left padding", {"padded": ("same as alone", "differs")}),
-    "cache": Column(
-        "Second call with a cache", {"cached": ("same as one pass", "differs")}
-    ),
-}
+QUERY, KEY = (GIVEN[name].astype("f8") for name in ("query", "key"))
+SLOW, FREQS, STRETCH = (
+    np.where(np.arange(8) < 4, SCALES, 0),
+    GIVEN["freqs"],
+    GIVEN["stretch"],
+)
+LAST = np.eye(2, 6, dtype=bool) | [[False], [True]]
+ANSWERS = {  # what the answers to each probe are called
+    "causal": {  # with fewer queries than keys
+        "lower right": attended(queries="last", causal=True),
+        "upper left": attended(queries="last", mask=np.tri(2, 6, dtype=bool)),
+        "every key": attended(queries="last"),
+        "upper left, but every key for the last": attended(queries="last", mask=LAST),
+    },
+    "empty_row": {
+        "zeros": rows(0.0),
+        "mean": rows(MEAN),
+        "NaN": rows(np.nan),
+        "unmasked": rows(attended()[:, :, 2]),
+        "first value": rows(GIVEN["value"][:, :, 0]),
+        "spoils the rows after it": spoiled(),
+    },
+    "true": {
+        "may attend": attended(mask=GIVEN["mask"]),
+        "hidden": attended(mask=~GIVEN["mask"]),
+        "added as 1": softened(QUERY @ KEY.swapaxes(-1, -2) / 4 + GIVEN["mask"]),
+    },
+    "scale": {"1/√d": attended(), "none": attended(scale=1.0), "1/d": attended(scale=1 / 16)},
+    "soft_cap": {
+        "before the mask": capped(True),
+        "after the mask": capped(False),
+        "ignored": attended(mask=GIVEN["mask"]),
+    },
+    "sliding": {
+        "W keys": back(WINDOW),
+        "W + 1 keys": back(WINDOW + 1),
+        "W - 1 keys": back(WINDOW - 1),
+        "W before and after": back(WINDOW + 1, WINDOW),
+        "W around": back(WINDOW // 2 + 1, WINDOW // 2),
+        "W - 1 before and after": back(WINDOW, WINDOW - 1),
+        "W keys, nothing causal": back(WINDOW, 6),
+        "ignored": back(6),
+        "ignored, nothing causal": back(6, 6),
+    },
+    "rotated": layouts("", positions=PLACES) | {
+        "halves, backwards": turned(-PLACES),
+        "neighbors, backwards": turned(-PLACES, "interleaved"),
+    },
+    "partly": {
+        **layouts("first entries", positions=PLACES, frequencies=SCALES[::2]),
+        **last_part(),
+        **layouts("slow pairs stand still", positions=PLACES, frequencies=SLOW),
+    },
+    "by_freqs": [
+        *either("freqs: radians a position", positions=PLACES, frequencies=FREQS),
+        *either("freqs: positions a radian", positions=PLACES, frequencies=1 / FREQS),
+        *either("freqs: divide the frequencies", positions=PLACES, frequencies=SCALES / FREQS),
+        *either("freqs: multiply the frequencies", positions=PLACES, frequencies=SCALES * FREQS),
+    ],
+    "stretched": [
+        *either("scale: multiplies positions", positions=PLACES * STRETCH),
+        *either("scale: divides positions", positions=PLACES / STRETCH),
+        *either("scale: raises the base", positions=PLACES, base=1e4 * STRETCH ** (16 / 14)),
+    ],
+    "shifted": [
+        *either("offset: added to positions", positions=PLACES + GIVEN["offset"]),
+        *either("offset: ignored", positions=PLACES),
+    ],
+    "distant": apart,
+    "packed": ("kept apart", "mixed"),
+    "padded": ("same as alone", "differs"),
+    "cached": ("same as one pass", "differs"),
+}  # fmt: skip
 
 
 def named(probe, told):
     """The class of an answer, and what was printed or computed, in a few words."""
     if "error" in told:
         return "raises", told["error"]
-    answers = next(
-        column.probes[probe] for column in COLUMNS.values() if probe in column.probes
-    )
+    answers = ANSWERS[probe]
     got = [np.array(array) for array in told["arrays"]]
     if isinstance(answers, tuple):
         off = abs(got[0] - got[1]).max()

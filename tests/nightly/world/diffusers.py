@@ -14,20 +14,15 @@ def _attend(*arrays, mask=None, **options):
     return dispatch_attention_fn(*rows, attn_mask=mask, **options).transpose(1, 2)
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, is_causal=True)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=empty)
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mask)
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, is_causal=True),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=empty),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mask),
+    "scale": lambda query, key, value: _attend(query, key, value),
+    "rotated": lambda x, positions: _rotate(x, positions),
+    "stretched": lambda x, positions, stretch: _rotate(x, positions, linear_factor=stretch),
+    "distant": lambda x, far: _rotate(x, far),
+}
 
 
 def _rotate(x, positions, **options):
@@ -35,15 +30,3 @@ def _rotate(x, positions, **options):
         16, torch.from_numpy(positions), use_real=True, **options
     )
     return apply_rotary_emb(torch.from_numpy(x), tables)
-
-
-def rotated(x, positions):
-    return _rotate(x, positions)
-
-
-def stretched(x, positions, stretch):
-    return _rotate(x, positions, linear_factor=stretch)
-
-
-def distant(x, far):
-    return _rotate(x, far)

@@ -22,20 +22,12 @@ def _attend(query, key, value, mask=None):
     return heads(query, key, value)
 
 
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=empty[0, 0])
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mask[0, 0])
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
-
-
-def rotated(x):
-    return jax.vmap(jax.vmap(RotaryPositionalEmbedding(16)))(x)
+PROBES = {
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=empty[0, 0]),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mask[0, 0]),
+    "scale": lambda query, key, value: _attend(query, key, value),
+    "rotated": lambda x: jax.vmap(jax.vmap(RotaryPositionalEmbedding(16)))(x),
+}  # fmt: skip
 
 
 def distant(x, far):

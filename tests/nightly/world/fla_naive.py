@@ -20,16 +20,11 @@ def _attend(*arrays, **options):
     return _naive("attn")["naive_parallel_attn"](*rows, **options)[0].transpose(1, 2)
 
 
-def causal(last, key, value):
-    return _attend(last, key, value)
-
-
-def scale(query, key, value):
-    return _attend(query, key, value, causal=False)
-
-
-def sliding(query, key, value, window):
-    return _attend(query, key, value, window_size=window)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value),
+    "scale": lambda query, key, value: _attend(query, key, value, causal=False),
+    "sliding": lambda query, key, value, window: _attend(query, key, value, window_size=window),
+}  # fmt: skip
 
 
 def packed(query, key, value):

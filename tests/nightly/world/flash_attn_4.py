@@ -4,11 +4,7 @@ import ast
 import importlib.metadata
 import runpy
 
-INSTALL = [
-    "torch==2.13.0",
-    "numpy==2.4.6 einops==0.8.2",
-    "--no-deps flash-attn-4==4.0.0b36",
-]
+INSTALL = ["torch==2.13.0 numpy==2.4.6 einops==0.8.2", "--no-deps flash-attn-4==4.0.0b36"]
 
 
 def _file(name):

@@ -21,20 +21,12 @@ def _decode(layer, x, **options):
     return np.concatenate([layer(token, decode=True, **options) for token in tokens], 1)
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, is_causal=True)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=empty)
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mask)
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, is_causal=True),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=empty),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mask),
+    "scale": lambda query, key, value: _attend(query, key, value),
+}
 
 
 def padded(x):

@@ -2,8 +2,9 @@
 
 A file of this folder is one row of *What each library does*. Its functions ask:
 
-- A function named after a probe of `columns.py` takes arrays of `GIVEN` by the names of its parameters, and
-  returns an array; or two that agree if nothing goes wrong, the expected one first.
+- A function named after a probe of `columns.py`, or an entry of `PROBES` where one expression says it, takes
+  arrays of `GIVEN` by the names of its parameters, and returns an array; or two that agree if nothing goes
+  wrong, the expected one first.
 - Any other public function takes nothing and prints; its docstring begins with what it shows, as
   a sentence of the book. `recipe` gives it what a page prints.
 """
@@ -64,17 +65,25 @@ def recipe(page, words):
 
 
 def functions(module):
-    """The public functions of a file, and of one that it shares with others, in their order."""
+    """What a file asks, and one that it shares with others: probes, then public functions in their order."""
     own = inspect.getmembers(module, inspect.isfunction)
-    mine = (f for name, f in own if f.__module__.startswith(HERE) and name[0] != "_")
-    return sorted(
-        (f for f in mine if f.__module__ != f"{HERE}inside"),
-        key=lambda f: f.__code__.co_firstlineno,
-    )
+    mine = [f for name, f in own if f.__module__.startswith(HERE) and name[0] != "_"]
+    mine = sorted(mine, key=lambda f: f.__code__.co_firstlineno)
+    named = {f.__name__: f for f in mine if f.__module__ != f"{HERE}inside"}
+    return getattr(module, "PROBES", {}) | named
 
 
-def source(function):
+def source(name, function):
     """The lines of a function, without its docstring; of a probe with its parameters, which are arrays."""
+    if function.__name__ != name:  # an entry of PROBES, which stands for a function
+        text = Path(function.__code__.co_filename).read_text("utf-8")
+        tables = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Dict))
+        entries = (
+            pair for node in tables for pair in zip(node.keys, node.values, strict=True)
+        )
+        (said,) = (each.body for key, each in entries if getattr(key, "value", "") == name)
+        parameters = ", ".join(inspect.signature(function).parameters)
+        return f"def {name}({parameters}):\n    return {ast.get_source_segment(text, said)}"
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     lines = inspect.getsource(function).splitlines()
     if ast.get_docstring(tree) is None:
@@ -82,12 +91,12 @@ def source(function):
     return textwrap.dedent("\n".join(lines[tree.body[0].end_lineno :])).strip("\n")
 
 
-def ask(function):
+def ask(name, function):
     """What a function shows: arrays, printed text, or the first line of its error."""
     wanted = {name: GIVEN[name] for name in inspect.signature(function).parameters}
     told = {
         "says": (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " "),
-        "code": source(function),
+        "code": source(name, function),
     }
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         try:
@@ -104,7 +113,7 @@ def ask(function):
 def main(name):
     """Ask everything that a file has, and print it as data on the last line."""
     module = importlib.import_module(HERE + name)
-    shown = {function.__name__: ask(function) for function in functions(module)}
+    shown = {name: ask(name, function) for name, function in functions(module).items()}
     sys.stdout.write("\n" + json.dumps(shown))
 
 

@@ -11,11 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 INSTALL = [
-    "numpy==2.4.6",
-    "torch==2.13.0",
-    "jax==0.10.2",
-    "tensorflow-cpu==2.21.0",
-    "keras==3.15.1",
+    "numpy==2.4.6 torch==2.13.0 jax==0.10.2 tensorflow-cpu==2.21.0 keras==3.15.1",
     "safetensors==0.8.0",
     "keras-hub==0.32.0",
 ]

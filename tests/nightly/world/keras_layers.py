@@ -26,20 +26,19 @@ def _rope(x, start_index=0, positions=None, **options):
     return ops.convert_to_numpy(out).swapaxes(1, 2)
 
 
-def causal(last, key, value):
-    return _through(_layer(), last, key, value, use_causal_mask=True)
+PROBES = {
+    "causal": lambda last, key, value: _through(_layer(), last, key, value, use_causal_mask=True),
+    "true": lambda query, key, value, mask: _through(_layer(), query, key, value, attention_mask=mask[0]),
+    "scale": lambda query, key, value: _through(_layer(), query, key, value),
+    "rotated": lambda x: _rope(x),
+    "stretched": lambda x, stretch: _rope(x, scaling_factor=stretch),
+    "shifted": lambda x, offset: _rope(x, start_index=offset),
+    "distant": lambda x, far: _rope(x, positions=far[None]),
+}  # fmt: skip
 
 
 def empty_row(query, key, value, empty):
     return _through(_layer(), query, key, value, attention_mask=empty[0])
-
-
-def true(query, key, value, mask):
-    return _through(_layer(), query, key, value, attention_mask=mask[0])
-
-
-def scale(query, key, value):
-    return _through(_layer(), query, key, value)
 
 
 def soft_cap(query, key, value, mask, cap):
@@ -51,22 +50,6 @@ def soft_cap(query, key, value, mask, cap):
 def sliding(query, key, value, window):
     layer = _layer(sliding_window=window)
     return _through(layer, query, key, value, use_causal_mask=True)
-
-
-def rotated(x):
-    return _rope(x)
-
-
-def stretched(x, stretch):
-    return _rope(x, scaling_factor=stretch)
-
-
-def shifted(x, offset):
-    return _rope(x, start_index=offset)
-
-
-def distant(x, far):
-    return _rope(x, positions=far[None])
 
 
 def padded(x):

@@ -51,12 +51,13 @@ def causal(query, key, value):
     return out
 
 
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=torch.from_numpy(empty))
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=torch.from_numpy(mask))
+PROBES = {
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=torch.from_numpy(empty)),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=torch.from_numpy(mask)),
+    "rotated": lambda x, positions: _rotate(x, positions),
+    "stretched": lambda x, positions, stretch: _rotate(x, positions, condense_ratio=stretch),
+    "distant": lambda x, far: _rotate(x, far),
+}  # fmt: skip
 
 
 def scale(query, key, value):
@@ -76,18 +77,6 @@ def sliding(query, key, value, window):
 def _rotate(x, positions, width=16, **options):
     tables = build_rope_cache(int(positions.max()) + 1, width, **options)
     return apply_rope(torch.from_numpy(x), *(table[positions][None] for table in tables))
-
-
-def rotated(x, positions):
-    return _rotate(x, positions)
-
-
-def stretched(x, positions, stretch):
-    return _rotate(x, positions, condense_ratio=stretch)
-
-
-def distant(x, far):
-    return _rotate(x, far)
 
 
 def _model(**options):

@@ -14,12 +14,10 @@ def _attend(*arrays, mask=None, window=3, **options):
     return layer(*map(torch.from_numpy, arrays), mask=mask)
 
 
-def scale(query, key, value):
-    return _attend(query, key, value, window=6)
-
-
-def sliding(query, key, value, window):
-    return _attend(query, key, value, window=window, causal=True)
+PROBES = {
+    "scale": lambda query, key, value: _attend(query, key, value, window=6),
+    "sliding": lambda query, key, value, window: _attend(query, key, value, window=window, causal=True),
+}  # fmt: skip
 
 
 def rotated(x):

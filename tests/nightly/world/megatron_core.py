@@ -23,16 +23,16 @@ def _attend(*arrays, mask=None, kind=AttnMaskType.padding):
     return FusedScaleMaskSoftmax(*options)(query @ key.mT / 4, mask) @ value
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, kind=AttnMaskType.causal)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=~empty)
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mask)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, kind=AttnMaskType.causal),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=~empty),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mask),
+    "rotated": lambda x: _rotate(x),
+    "partly": lambda x, part: _rotate(x, share=part / 16),
+    "stretched": lambda x, stretch: _rotate(x, seq_len_interpolation_factor=stretch),
+    "shifted": lambda x, offset: _rotate(x, offset),
+    "distant": lambda x, far: torch.cat([_rotate(x[:, :, n : n + 1], int(far[n])) for n in range(6)], 2),
+}  # fmt: skip
 
 
 def _rotate(x, offset=0, share=1.0, **options):
@@ -42,23 +42,3 @@ def _rotate(x, offset=0, share=1.0, **options):
     angles = torch.cat([angles, angles], -1)[:, None, None]
     x = torch.from_numpy(x).permute(2, 0, 1, 3)
     return apply_rotary_pos_emb(x, angles, config).permute(1, 2, 0, 3)
-
-
-def rotated(x):
-    return _rotate(x)
-
-
-def partly(x, part):
-    return _rotate(x, share=part / 16)
-
-
-def stretched(x, stretch):
-    return _rotate(x, seq_len_interpolation_factor=stretch)
-
-
-def shifted(x, offset):
-    return _rotate(x, offset)
-
-
-def distant(x, far):
-    return torch.cat([_rotate(x[:, :, n : n + 1], int(far[n])) for n in range(6)], 2)

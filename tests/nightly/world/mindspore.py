@@ -21,16 +21,11 @@ def _attend(*arrays, mask=None):
     return _layer()(*heads, attn_mask=mask)[0].asnumpy()[None]
 
 
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=~empty)
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mask)
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
+PROBES = {
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=~empty),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mask),
+    "scale": lambda query, key, value: _attend(query, key, value),
+}
 
 
 def padded(x):

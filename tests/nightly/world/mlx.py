@@ -15,40 +15,17 @@ def _rope(x, dims=16, *, base=10000.0, scale=1.0, offset=0, **options):
     return FAST.rope(mx.array(x), dims, traditional=False, **numbers, **options)
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, mask="causal")
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=mx.array(empty))
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mx.array(mask))
-
-
-def scale(query, key, value):
-    return FAST.scaled_dot_product_attention(*map(mx.array, (query, key, value)))
-
-
-def rotated(x):
-    return _rope(x)
-
-
-def partly(x, part):
-    return _rope(x, part)
-
-
-def by_freqs(x, freqs):
-    return _rope(x, base=None, freqs=mx.array(freqs))
-
-
-def stretched(x, stretch):
-    return _rope(x, scale=stretch)
-
-
-def shifted(x, offset):
-    return _rope(x, offset=offset)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, mask="causal"),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=mx.array(empty)),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mx.array(mask)),
+    "scale": lambda query, key, value: FAST.scaled_dot_product_attention(*map(mx.array, (query, key, value))),
+    "rotated": lambda x: _rope(x),
+    "partly": lambda x, part: _rope(x, part),
+    "by_freqs": lambda x, freqs: _rope(x, base=None, freqs=mx.array(freqs)),
+    "stretched": lambda x, stretch: _rope(x, scale=stretch),
+    "shifted": lambda x, offset: _rope(x, offset=offset),
+}  # fmt: skip
 
 
 def distant(x, far):

@@ -101,16 +101,11 @@ def sliding(query, key, value, window):
     return _attend(query, key, value, mask)
 
 
-def rotated(x):
-    return initialize_rope(16, 10000.0, traditional=False)(mx.array(x))
-
-
-def partly(x, part):
-    return initialize_rope(part, 10000.0, traditional=False)(mx.array(x))
-
-
-def shifted(x, offset):
-    return initialize_rope(16, 10000.0, traditional=False)(mx.array(x), offset=offset)
+PROBES = {
+    "rotated": lambda x: initialize_rope(16, 10000.0, traditional=False)(mx.array(x)),
+    "partly": lambda x, part: initialize_rope(part, 10000.0, traditional=False)(mx.array(x)),
+    "shifted": lambda x, offset: initialize_rope(16, 10000.0, traditional=False)(mx.array(x), offset=offset),
+}  # fmt: skip
 
 
 def distant(x, far):

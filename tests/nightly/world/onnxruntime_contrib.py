@@ -46,20 +46,15 @@ def _tables(dim=16, length=16):
     return {"cos": np.cos(angles).astype("f4"), "sin": np.sin(angles).astype("f4")}
 
 
-def causal(last, key, value):
-    return _heads(last, key, value, options=", unidirectional = 1")
+PROBES = {
+    "causal": lambda last, key, value: _heads(last, key, value, options=", unidirectional = 1"),
+    "true": lambda query, key, value, mask: _heads(query, key, value, ", , mask", mask=mask[0].astype("i4")),
+    "scale": lambda query, key, value: _heads(query, key, value),
+}  # fmt: skip
 
 
 def empty_row(query, key, value, empty):
     return _heads(query, key, value, ", , empty", empty=empty[0].astype("i4"))
-
-
-def true(query, key, value, mask):
-    return _heads(query, key, value, ", , mask", mask=mask[0].astype("i4"))
-
-
-def scale(query, key, value):
-    return _heads(query, key, value)
 
 
 def soft_cap(query, key, value, mask, cap):

@@ -17,20 +17,15 @@ def _layer():
     return paddle.nn.MultiHeadAttention(16, 2)
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, is_causal=True)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, is_causal=True),
+    "true": lambda query, key, value, mask: _attend(query, key, value, attn_mask=paddle.to_tensor(mask)),
+    "scale": lambda query, key, value: _attend(query, key, value),
+}  # fmt: skip
 
 
 def empty_row(query, key, value, empty):
     return _attend(query, key, value, attn_mask=paddle.to_tensor(empty))
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, attn_mask=paddle.to_tensor(mask))
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
 
 
 def padded(x):

@@ -7,8 +7,7 @@ from tests.nightly.world.inside import recipe
 from tests.nightly.world.wrapped import _small
 
 INSTALL = [
-    "numpy==2.4.6",
-    "torch==2.13.0",
+    "numpy==2.4.6 torch==2.13.0",
     "transformers==5.24.0 transformer-lens==4.3.0 captum==0.9.0",
     "trl==1.16.0 sentence-transformers==6.2.0 genlm-backend==0.3.1",
     "peft==0.21.2",

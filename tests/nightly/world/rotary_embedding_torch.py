@@ -12,24 +12,13 @@ def _rotate(x, width=16, offset=0, **options):
         return rotary.rotate_queries_or_keys(torch.from_numpy(x), offset=offset)
 
 
-def rotated(x):
-    return _rotate(x)
-
-
-def partly(x, part):
-    return _rotate(x, part)
-
-
-def by_freqs(x, freqs):
-    return _rotate(x, custom_freqs=torch.from_numpy(freqs).float())
-
-
-def stretched(x, stretch):
-    return _rotate(x, interpolate_factor=stretch)
-
-
-def shifted(x, offset):
-    return _rotate(x, offset=offset)
+PROBES = {
+    "rotated": lambda x: _rotate(x),
+    "partly": lambda x, part: _rotate(x, part),
+    "by_freqs": lambda x, freqs: _rotate(x, custom_freqs=torch.from_numpy(freqs).float()),
+    "stretched": lambda x, stretch: _rotate(x, interpolate_factor=stretch),
+    "shifted": lambda x, offset: _rotate(x, offset=offset),
+}
 
 
 def distant(x, far):

@@ -9,8 +9,7 @@ from sentence_transformers.models import Pooling, Transformer
 from tests.nightly.world.wrapped import _small, _words
 
 INSTALL = [
-    "numpy==2.4.6",
-    "torch==2.13.0",
+    "numpy==2.4.6 torch==2.13.0",
     "transformers==5.24.0 peft==0.21.2 transformer-lens==4.3.0",
     "captum==0.9.0 trl==1.16.0 genlm-backend==0.3.1",
     "sentence-transformers==6.2.0",

@@ -20,20 +20,12 @@ def _attend(*arrays, **options):
     return _layer()(query, value, key, **options).numpy()[None]
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, use_causal_mask=True)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, attention_mask=empty[0])
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, attention_mask=mask[0])
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, use_causal_mask=True),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, attention_mask=empty[0]),
+    "true": lambda query, key, value, mask: _attend(query, key, value, attention_mask=mask[0]),
+    "scale": lambda query, key, value: _attend(query, key, value),
+}  # fmt: skip
 
 
 def padded(x):

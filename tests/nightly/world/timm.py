@@ -22,38 +22,21 @@ def _attend(*arrays, mask=None, fused=True, **options):
     return out.unflatten(-1, (2, 16)).transpose(1, 2)
 
 
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=empty)
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mask)
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
+PROBES = {
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=empty),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mask),
+    "scale": lambda query, key, value: _attend(query, key, value),
+    "rotated": lambda x: _rotate(x),
+    "by_freqs": lambda x, freqs: _rotate(x, bands=torch.from_numpy(freqs).float()),
+    "shifted": lambda x, offset: _rotate(x, grid_offset=offset),
+    "distant": lambda x, far: _rotate(x, (1,), grid_offset=float(far[0])),
+}
 
 
 def _rotate(x, shape=(6,), **options):
     """One axis."""
     sin, cos = build_rotary_pos_embed(shape, dim=32, in_pixels=False, **options)
     return apply_rot_embed(torch.from_numpy(x), sin, cos)
-
-
-def rotated(x):
-    return _rotate(x)
-
-
-def by_freqs(x, freqs):
-    return _rotate(x, bands=torch.from_numpy(freqs).float())
-
-
-def shifted(x, offset):
-    return _rotate(x, grid_offset=offset)
-
-
-def distant(x, far):
-    return _rotate(x, (1,), grid_offset=float(far[0]))
 
 
 def empty_without_fused():

@@ -13,17 +13,9 @@ def _attend(query, key, value, **options):
     return query.scaled_dot_product_attention(key, value, **options).numpy()
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, is_causal=True)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, attn_mask=Tensor(empty))
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, attn_mask=Tensor(mask))
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, is_causal=True),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, attn_mask=Tensor(empty)),
+    "true": lambda query, key, value, mask: _attend(query, key, value, attn_mask=Tensor(mask)),
+    "scale": lambda query, key, value: _attend(query, key, value),
+}  # fmt: skip

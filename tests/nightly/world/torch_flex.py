@@ -21,20 +21,12 @@ def _looked_up(mask):
     ]
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, see=lambda b, h, i, j: i >= j)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, see=_looked_up(empty))
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, see=_looked_up(mask))
-
-
-def scale(query, key, value):
-    return _attend(query, key, value)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, see=lambda b, h, i, j: i >= j),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, see=_looked_up(empty)),
+    "true": lambda query, key, value, mask: _attend(query, key, value, see=_looked_up(mask)),
+    "scale": lambda query, key, value: _attend(query, key, value),
+}  # fmt: skip
 
 
 def soft_cap(query, key, value, mask, cap):

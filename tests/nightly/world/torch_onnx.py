@@ -8,10 +8,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 INSTALL = [
-    "numpy==2.4.6",
-    "onnx==1.23.2",
-    "onnxscript==0.7.2",
-    "onnxruntime==1.32.0",
+    "numpy==2.4.6 onnx==1.23.2 onnxscript==0.7.2 onnxruntime==1.32.0",
     "torch==2.13.0",
 ]
 

@@ -13,8 +13,10 @@ def _tensors(*arrays):
     return map(torch.from_numpy, arrays)
 
 
-def causal(last, key, value):
-    return sdpa(*_tensors(last, key, value), is_causal=True)
+PROBES = {
+    "causal": lambda last, key, value: sdpa(*_tensors(last, key, value), is_causal=True),
+    "scale": lambda query, key, value: sdpa(*_tensors(query, key, value)),
+}
 
 
 def empty_row(query, key, value, empty):
@@ -23,10 +25,6 @@ def empty_row(query, key, value, empty):
 
 def true(query, key, value, mask):
     return sdpa(*_tensors(query, key, value), attn_mask=torch.from_numpy(mask))
-
-
-def scale(query, key, value):
-    return sdpa(*_tensors(query, key, value))
 
 
 def packed(query, key, value, documents):

@@ -28,20 +28,14 @@ def _attend(query, key, value, mask=None, layer=MultiHeadAttention, **options):
     return out.unflatten(-1, (2, 16)).transpose(1, 2)
 
 
-def causal(last, key, value):
-    return _attend(last, key, value)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, torch.from_numpy(empty[0]))
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, torch.from_numpy(mask[0]))
-
-
-def scale(query, key, value):
-    return _attend(query, key, value, is_causal=False)
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, torch.from_numpy(empty[0])),
+    "true": lambda query, key, value, mask: _attend(query, key, value, torch.from_numpy(mask[0])),
+    "scale": lambda query, key, value: _attend(query, key, value, is_causal=False),
+    "rotated": lambda x, positions: _rotate(x, positions),
+    "distant": lambda x, far: _rotate(x, far, max_seq_len=100_001),
+}  # fmt: skip
 
 
 def soft_cap(query, key, value, mask, cap):
@@ -58,14 +52,6 @@ def _rotate(x, positions, **options):
     rope = RotaryPositionalEmbeddings(16, **options)
     x, positions = torch.from_numpy(x).transpose(1, 2), torch.from_numpy(positions)
     return rope(x, input_pos=positions[None]).transpose(1, 2)
-
-
-def rotated(x, positions):
-    return _rotate(x, positions)
-
-
-def distant(x, far):
-    return _rotate(x, far, max_seq_len=100_001)
 
 
 def _model():

@@ -64,12 +64,10 @@ def empty_row(query, key, value, empty):
     return _attend(query, key, value, mask=made)
 
 
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=torch.from_numpy(mask))
-
-
-def scale(query, key, value):
-    return _attend(query, key, value, mask=torch.zeros(1, 1, 6, 6))
+PROBES = {
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=torch.from_numpy(mask)),
+    "scale": lambda query, key, value: _attend(query, key, value, mask=torch.zeros(1, 1, 6, 6)),
+}  # fmt: skip
 
 
 def soft_cap(query, key, value, mask, cap):

@@ -18,8 +18,11 @@ def _rotate(x, positions, **rope):
     return llama.apply_rotary_pos_emb(x, x, *tables)[0]
 
 
-def rotated(x, positions):
-    return _rotate(x, positions)
+PROBES = {
+    "rotated": lambda x, positions: _rotate(x, positions),
+    "stretched": lambda x, positions, stretch: _rotate(x, positions, rope_type="linear", factor=stretch),
+    "distant": lambda x, far: _rotate(x, far),
+}  # fmt: skip
 
 
 def partly(x, positions, part):
@@ -32,14 +35,6 @@ def partly(x, positions, part):
     x, positions = torch.from_numpy(x), torch.from_numpy(positions)[None]
     tables = gpt_neox.GPTNeoXRotaryEmbedding(config)(x, positions)
     return gpt_neox.apply_rotary_pos_emb(x, x, *tables)[0]
-
-
-def stretched(x, positions, stretch):
-    return _rotate(x, positions, rope_type="linear", factor=stretch)
-
-
-def distant(x, far):
-    return _rotate(x, far)
 
 
 def rotated_parts():

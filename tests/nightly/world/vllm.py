@@ -89,16 +89,11 @@ def _rotate(x, positions, **keys):
     return turned.unflatten(1, (2, 16)).transpose(0, 1)[None].numpy()
 
 
-def rotated(x, positions):
-    return _rotate(x, positions)
-
-
-def partly(x, positions, part):
-    return _rotate(x, positions, partial_rotary_factor=part / 16)
-
-
-def distant(x, far):
-    return _rotate(x, far)
+PROBES = {
+    "rotated": lambda x, positions: _rotate(x, positions),
+    "partly": lambda x, positions, part: _rotate(x, positions, partial_rotary_factor=part / 16),
+    "distant": lambda x, far: _rotate(x, far),
+}  # fmt: skip
 
 
 def recipe_128k():

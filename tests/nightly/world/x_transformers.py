@@ -13,20 +13,18 @@ def _attend(*arrays, mask=None, **options):
     return Attend(scale=16**-0.5, **options)(*map(torch.from_numpy, arrays), mask=mask)[0]
 
 
-def causal(last, key, value):
-    return _attend(last, key, value, causal=True)
-
-
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, mask=empty)
-
-
-def true(query, key, value, mask):
-    return _attend(query, key, value, mask=mask)
-
-
-def scale(query, key, value):
-    return Attend()(*map(torch.from_numpy, (query, key, value)))[0]
+PROBES = {
+    "causal": lambda last, key, value: _attend(last, key, value, causal=True),
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, mask=empty),
+    "true": lambda query, key, value, mask: _attend(query, key, value, mask=mask),
+    "scale": lambda query, key, value: Attend()(*map(torch.from_numpy, (query, key, value)))[0],
+    "rotated": lambda x, positions: _rotate(x, positions),
+    "partly": lambda x, positions, part: _rotate(x, positions, part),
+    "stretched": lambda x, positions, stretch: _rotate(x, positions, interpolation_factor=stretch),
+    "shifted": lambda x, positions, offset: _rotate(x, positions, offset=offset),
+    "distant": lambda x, far: _rotate(x, far),
+    "packed": lambda query, key, value: Attend(flash=True, flash_pack_seq=True, causal=True),
+}  # fmt: skip
 
 
 def soft_cap(query, key, value, mask, cap):
@@ -50,30 +48,6 @@ def sliding(query, key, value, window):
 def _rotate(x, positions, width=16, offset=0, **options):
     angles, _ = RotaryEmbedding(width, **options)(torch.from_numpy(positions), offset)
     return apply_rotary_pos_emb(torch.from_numpy(x), angles)
-
-
-def rotated(x, positions):
-    return _rotate(x, positions)
-
-
-def partly(x, positions, part):
-    return _rotate(x, positions, part)
-
-
-def stretched(x, positions, stretch):
-    return _rotate(x, positions, interpolation_factor=stretch)
-
-
-def shifted(x, positions, offset):
-    return _rotate(x, positions, offset=offset)
-
-
-def distant(x, far):
-    return _rotate(x, far)
-
-
-def packed(query, key, value):
-    return Attend(flash=True, flash_pack_seq=True, causal=True)
 
 
 def _model():

@@ -59,32 +59,15 @@ def _rope(x, positions, dim=16, freqs=None, mode=0, scale=1.0):
     return _compute(tokens.shape, "ggml_rope_ext", *given).swapaxes(1, 2)
 
 
-def empty_row(query, key, value, empty):
-    return _attend(query, key, value, empty)
-
-
-def soft_cap(query, key, value, mask, cap):
-    return _attend(query, key, value, mask, cap)
-
-
-def rotated(x, positions):
-    return _rope(x, positions)
-
-
-def partly(x, positions, part):
-    return _rope(x, positions, part)
-
-
-def by_freqs(x, positions, freqs):
-    return _rope(x, positions, freqs=freqs)
-
-
-def stretched(x, positions, stretch):
-    return _rope(x, positions, scale=stretch)
-
-
-def distant(x, far):
-    return _rope(x, far)
+PROBES = {
+    "empty_row": lambda query, key, value, empty: _attend(query, key, value, empty),
+    "soft_cap": lambda query, key, value, mask, cap: _attend(query, key, value, mask, cap),
+    "rotated": lambda x, positions: _rope(x, positions),
+    "partly": lambda x, positions, part: _rope(x, positions, part),
+    "by_freqs": lambda x, positions, freqs: _rope(x, positions, freqs=freqs),
+    "stretched": lambda x, positions, stretch: _rope(x, positions, scale=stretch),
+    "distant": lambda x, far: _rope(x, far),
+}
 
 
 def neox():

@@ -1,16 +1,15 @@
 """Run our bundle of ONNX models in each engine, and record what fails."""
 
-import datetime
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.nightly.world.__main__ import ENVIRONMENTS, ROOT, environment
+from tests.nightly import recording
+from tests.nightly.recording import ENVIRONMENTS, environment
 
-RECORD = ROOT / "docs" / "_records" / "bundle.json"
+RECORD = recording.RECORDS / "bundle.json"
 READER = ["numpy==2.4.6", "onnx==1.23.2"]
 ENGINES = {  # in the second row of openvino with its default, where a CPU has bfloat16
     "onnx": "onnx==1.23.2",
@@ -74,20 +73,17 @@ def inside(engine, bundle):
 
 def ask(engine, bundle):
     """What an engine makes of the bundle, in an environment of its own."""
-    package, place = ENGINES[engine], ROOT
-    told = {"PYTHONPATH": str(ROOT), "DEV": "PYTHON"}  # tinygrad without a compiler
+    package = ENGINES[engine]
     if "@" in package:
         place = ENVIRONMENTS / engine
         install = ["npm", "install", "--prefix", place, "--ignore-scripts", package]
         subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
-        command = ["node", Path(__file__).with_name("engine.mjs"), bundle, engine]
+        command = ["node", Path(__file__).with_name("engine.mjs"), bundle, engine, place]
     else:
-        command = [environment([[*READER, package]], False), __file__, engine, bundle]
-    options = {"cwd": place, "env": os.environ | told, "stdout": subprocess.PIPE}
-    done = subprocess.run(command, check=True, text=True, **options)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        command = [environment([[*READER, package]]), __file__, engine, bundle]
+    found = recording.run(*command, DEV="PYTHON")  # tinygrad without a compiler
     head = {"engine": engine, "version": package.replace("@", "==").split("==")[1]}
-    return {**head, "date": today, **json.loads(done.stdout.splitlines()[-1])}
+    return {**head, "date": recording.today(), **json.loads(found)}
 
 
 if __name__ == "__main__":
@@ -96,10 +92,8 @@ if __name__ == "__main__":
         sys.exit()
     with tempfile.TemporaryDirectory() as folder:
         text = "import sys; from posattn.conformance import bundle as b; b.write_bundle(sys.argv[1])"
-        told = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-        python = environment([READER], False)
-        subprocess.run([python, "-c", text, folder], check=True, env=told)
+        recording.run(environment([READER]), "-c", f"{text}; print()", folder)
         found = [ask(engine, folder) for engine in ENGINES]
-    RECORD.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    recording.write(RECORD, found)
     for each in found:
         print("{engine} {version}: {passed} of {run}".format(**each))

@@ -1,9 +1,9 @@
-// Run the bundle in onnxruntime, for Node or as wasm: node engine.mjs BUNDLE PACKAGE
+// Run the bundle in onnxruntime, for Node or as wasm: node engine.mjs BUNDLE PACKAGE FOLDER
 import { readFileSync, readdirSync } from "node:fs";
 import { createRequire } from "node:module";
 
-const [bundle, engine] = process.argv.slice(2);
-const { InferenceSession, Tensor } = createRequire(`${process.cwd()}/`)(engine);
+const [bundle, engine, folder] = process.argv.slice(2);
+const { InferenceSession, Tensor } = createRequire(`${folder}/`)(engine);
 const kinds = { 1: ["float32", Float32Array], 7: ["int64", BigInt64Array], 9: ["bool", Uint8Array] };
 
 // the fields of a TensorProto: 1 dims, 2 data_type, 8 name, 9 raw_data
