@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from posattn import reference
+from posattn.configs import plan
 
 RNG = np.random.default_rng(3)
 RECORDS = Path(__file__).parents[2] / "docs" / "_records" / "configs"
@@ -60,6 +61,19 @@ def test_eq_selection_cost():
     K, n = config["index_topk"], 10**9
     assert (index, attend, K) == (64 * 128, 128 * (576 + 512), 2048)
     assert n * attend / (n * index + K * attend) == pytest.approx(17, rel=1e-3)
+
+
+def test_windows_of_gpt_oss():
+    layers = plan(RECORDS / "gpt-oss-120b.json").layers
+    assert [layer.window for layer in layers] == [128, None] * (len(layers) // 2)
+    assert all(layer.sinks for layer in layers)
+
+
+def test_a_match_drowns_in_a_long_text(page):
+    for n, share in ((5, "93.2%"), (100, "35.5%"), (8192, "0.7%")):
+        weights = reference.masked_softmax(4.0 * (np.arange(n) == 2)[None])[0]
+        assert f"{weights[2]:.1%}" == share
+        assert f"{n:4} tokens: bites has {share}" in page.printed
 
 
 def test_eq_group_mean():

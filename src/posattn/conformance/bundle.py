@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from posattn.conformance.graphs import GRAPHS
 from posattn.conformance.vectors import UsageError, load
 
 __all__ = ["SCHEMES", "write_bundle"]
@@ -110,13 +111,13 @@ def in_heads(x):
 
 
 SCHEMES = {"attention": attention, "soft_cap": attention, "window_attention": attention}
-SCHEMES |= {"rotary": rotary, "positional_encoding": positional_encoding}
+SCHEMES |= {"rotary": rotary, "positional_encoding": positional_encoding, **GRAPHS}
 
 
 def files(onnx, scheme, case):
     """The folders of a case, and the files in each."""
     y = case["expected"]
-    y = y if scheme == "positional_encoding" else in_heads(y)
+    y = y if scheme in {"positional_encoding", *GRAPHS} else in_heads(y)
     for way, opset, body, inputs in SCHEMES[scheme](*case["arguments"], **case["keywords"]):
         tensors, said = [], []
         for name, x in {**inputs, "y": y}.items():
