@@ -152,15 +152,18 @@ def cases():
     """What this machine can measure."""
     chunks, gathered = "posattn.torch.attention.delta", "posattn.torch.attention.gathered"
     found = [
-        ("gated delta, PyTorch, n = 1", beside_transformers, 1, False),
-        ("gated delta, PyTorch, n = 4096", beside_transformers, 4096, False),
-        ("gated delta, PyTorch, n = 4096, with gradients", beside_transformers, 4096, True),
-        ("gated delta, JAX, n = 1024", beside_torch, "gated", 1024),
-        ("Kimi's delta rule, JAX, n = 1024", beside_torch, "kimi", 1024),
+        ("gated delta, PyTorch, n = 1", partial(beside_transformers, 1, False)),
+        ("gated delta, PyTorch, n = 4096", partial(beside_transformers, 4096, False)),
+        (
+            "gated delta, PyTorch, n = 4096, with gradients",
+            partial(beside_transformers, 4096, True),
+        ),
+        ("gated delta, JAX, n = 1024", partial(beside_torch, "gated", 1024)),
+        ("Kimi's delta rule, JAX, n = 1024", partial(beside_torch, "kimi", 1024)),
     ]
     made = [
         Case("states", name, SETTING, (chunks, chunks.replace("torch", "jax")), make, BOUND)
-        for name, make in ((name, partial(*call)) for name, *call in found)
+        for name, make in found
     ]
     name, setting = f"{READ} of {KEYS} keys", f"{QUERIES} queries, {SETTING}, 1 of keys"
     made.append(Case("states", name, setting, (gathered,), selected, BOUND))
