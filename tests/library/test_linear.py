@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import posattn.torch
+from posattn.torch.attention import chunks
 from tests.conftest import REFERENCE, TWINS, assert_close, assert_twin_agrees, draw, error
 from tests.library.recurrences import (
     DOCUMENTS,
@@ -166,6 +168,27 @@ def test_the_backward_pass_makes_nothing_of_all_tokens_for_each_chunk(torch_colu
             output.sum().backward()
         counts.append(long.count)
     assert counts[0] == counts[1] > 0
+
+
+@KINDS
+def test_what_a_long_text_computes_again_changes_no_derivative(kind, monkeypatch):
+    named = [torch.tensor(x).requires_grad_() for x in arrays(kind, 200).values()]
+    hidden = {"documents": torch.arange(200) // 90}
+
+    def derivatives():
+        made = getattr(posattn.torch, NAMES[kind])(*named, **hidden)
+        total = sum((x * x).sum() for x in made)
+        first = torch.autograd.grad(total, named, create_graph=True)
+        second = torch.autograd.grad(sum((x * x).sum() for x in first), named)
+        return [*made, *first, *second]
+
+    want, held, seen = derivatives(), chunks._in_chunks, []
+    monkeypatch.setattr(chunks, "LONG", 128)
+    monkeypatch.setattr(chunks, "TOGETHER", 128)
+    monkeypatch.setattr(chunks, "_in_chunks", lambda *x: seen.append(x) or held(*x))
+    got = derivatives()
+    assert len(seen) >= 4  # two groups, forward and backward
+    assert all(torch.allclose(x, y, rtol=1e-9) for x, y in zip(got, want, strict=True))
 
 
 @pytest.mark.parametrize(

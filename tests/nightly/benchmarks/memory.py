@@ -103,9 +103,9 @@ def in_this_process(column, scheme, n, theirs):
     print(json.dumps([found, wrong]))
 
 
-def in_a_process(*call):
+def in_a_process(*call, module="tests.nightly.benchmarks.memory"):
     """What a process of its own says of a call."""
-    command = [sys.executable, "-m", "tests.nightly.benchmarks.memory", json.dumps(call)]
+    command = [sys.executable, "-m", module, json.dumps(call)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(

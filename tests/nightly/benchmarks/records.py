@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "_records" / "benchmarks"
 SOURCE = ROOT / "src"
-PARTS = ("rotate", "attention", "layer", "memory", "decoding")
+PARTS = ("rotate", "attention", "layer", "memory", "decoding", "states")
 LATER = (
     "flex",
 )  # of no use on the machines that are recorded: it runs only if it is named

@@ -176,13 +176,12 @@ def _by_channel(query, key, gates):
     past = jnp.tri(size, dtype=gates.dtype)
     add = partial(jnp.matmul, precision="highest")
     query, key, gates = (_blocks(x, size) for x in (query, key, gates))
-    between = add(past, jnp.tri(size, k=-1)[..., None, :, :] * gates.mT[..., None])
-    late = jnp.exp(past * between)  # (*batch, blocks, d_k, later, earlier)
-    reads, shared = (
-        jnp.sum(x.mT[..., None] * key.mT[..., None, :] * late, axis=-3) * past
-        for x in (query, key)
+    between = jnp.cumsum(
+        jnp.tri(size, k=-1, dtype=gates.dtype)[..., None] * gates[..., None, :], axis=-3
     )
-    shared = jnp.tril(shared, -1)
+    early = key[..., None, :, :] * jnp.exp(between)  # (*batch, blocks, later, earlier, d_k)
+    both = jnp.stack([query, key], axis=-2) @ early.mT * past[:, None]
+    reads, shared = both[..., 0, :], jnp.tril(both[..., 1, :], -1)
     since, until = add(past, gates), add(1 - past, gates)
     while size < CHUNK:
         # everything is in blocks of this size, of which two make one of the next

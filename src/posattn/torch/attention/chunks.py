@@ -1,18 +1,22 @@
 """Recurrences in chunks: a state passes through 64 tokens at a time, by products of matrices."""
 
-from itertools import zip_longest
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from posattn import contract
 from posattn.torch.attention.documents import document_starts
+from posattn.torch.attention.masks import transformed
 
 __all__ = []
 
 CHUNK = 64  # a power of 2
+LONG = 64 * CHUNK  # of a text with more tokens, the backward pass computes most again
+TOGETHER = 8 * CHUNK  # tokens of it whose chunks are held at a time
 SHUT = -1e3  # no dtype tells what such a gate lets through from 0
 
 
@@ -56,20 +60,37 @@ def recur(sizes, query, key, value, log_gates, beta, state, mask, documents):
     if n == 1:
         output, state = _one(_present(tokens, wide, sizes.scale), state)
     else:
-        output, state = _in_chunks(tokens, wide, sizes.scale, state)
+        output, state = _in_groups(tokens, wide, sizes.scale, state)
     return output.flatten(-4, -3).to(query.dtype), state.flatten(-4, -3)
 
 
-def _in_chunks(tokens, wide, scale, state):
-    """The outputs of all tokens and the last state, one chunk after another."""
+def _in_groups(tokens, wide, scale, state):
+    """The outputs of all tokens and the last state; of a long text, only some states are kept."""
+    n = tokens.value.shape[-2]
+    if n <= LONG or not torch.is_grad_enabled() or transformed():
+        return _in_chunks(tokens, wide, scale, state)
+    again = {"use_reentrant": False, "preserve_rng_state": False}
     outputs = []
-    # taken by indexing, each chunk would get a gradient as long as the text
-    parts = [() if x is None else x.split(CHUNK, -2) for x in tokens]
-    for part in zip_longest(*parts):
-        if part[0].shape[-2]:
-            output, state = _chunk(_present(Tokens(*part), wide, scale), state)
+    for part in _split(tokens, TOGETHER):
+        output, state = checkpoint(_in_chunks, part, wide, scale, state, **again)
+        outputs.append(output)
+    return torch.cat(outputs, -2), state
+
+
+def _in_chunks(tokens, wide, scale, state):
+    """The outputs of some tokens and the state after them, one chunk after another."""
+    outputs = []
+    for part in _split(tokens, CHUNK):
+        if part.value.shape[-2]:
+            output, state = _chunk(_present(part, wide, scale), state)
             outputs.append(output)
     return torch.cat(outputs, -2) if outputs else tokens.value.to(wide), state
+
+
+def _split(tokens, size):
+    """So many tokens after the other; taken by indexing, each part would get a gradient of all."""
+    parts = (repeat(None) if x is None else x.split(size, -2) for x in tokens)
+    return map(Tokens, *parts)
 
 
 def _present(part, wide, scale):
