@@ -25,7 +25,10 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
     *("rope", "bias", "table", "window", "chunk", "soft_cap", "sinks", "gate"),
     *("query_norm", "key_norm", "value_norm", "use_bias", "use_output_bias", "temperature"),
 )
-NESTED = ("text_config", "llm_config", "llm_cfg", "language_config", "thinker_config")
+NESTED = (
+    *("text_config", "llm_config", "llm_cfg", "language_config", "thinker_config"),
+    "decoder",
+)
 GIVE = (
     "give the path of a config.json, of a params.json, of their folder or of a .gguf file"
 )

@@ -56,7 +56,10 @@ def gptj(keys):
     keys.known(rotary=True, scale_attn_weights=True)
     turns = keys.count("rotary_dim", most=layer.head_dim)
     rotated = rope(
-        {"rope_theta": 1e4}, turns, layout="interleaved", family="gptj: rotary_dim"
+        {"rope_theta": 1e4},
+        turns,
+        layout="interleaved",
+        family=f"{keys.family}: rotary_dim",
     )
     return stack.equal(keys, layer, rope=rotated)
 
@@ -231,6 +234,7 @@ FAMILIES = {
     "baichuan": baichuan,
     "bloom": bloom,
     "chatglm": chatglm,
+    "codegen": gptj,
     "falcon": falcon,
     "gpt2": gpt2,
     "gpt_bigcode": partial(gpt2, groups=True),

@@ -9,7 +9,7 @@ from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.keys import REQUIRED
 from posattn.configs.recurrent import Delta
 
-__all__ = ["FAMILIES"]
+__all__ = ["FAMILIES", "delta_of"]
 
 
 def late(place, bound):
@@ -40,22 +40,26 @@ def with_linear(keys, **rope):
     """Qwen3-Next and 3.5: gated attention in some layers, a linear recurrence in the others."""
     layer = layer_of(keys, norm=RMS | {"plus_one": True})
     keys.only("attn_output_gate", True)
-    delta = Delta(
-        keys.count("linear_num_value_heads"),
-        keys.count("linear_num_key_heads"),
-        keys.count("linear_key_head_dim"),
-        keys.count("linear_value_head_dim"),
-        keys.count("linear_conv_kernel_dim", absent=4, most=256),
-        eps=keys.number("rms_norm_eps"),
-    )
     rotated = stack.rotation(keys, layer.head_dim, partial=REQUIRED, **rope)
     interval = keys.count("full_attention_interval", absent=4)
     return stack.mixed(
         keys,
         replace(layer, gate=True, rope=rotated),
         {FULL: None, LINEAR: "linear attention"},
-        delta,
+        delta_of(keys),
         pattern=stack.all_but(interval, LINEAR),
+    )
+
+
+def delta_of(keys):
+    """The sizes of a layer with the gated delta rule."""
+    return Delta(
+        keys.count("linear_num_value_heads"),
+        keys.count("linear_num_key_heads"),
+        keys.count("linear_key_head_dim"),
+        keys.count("linear_value_head_dim"),
+        keys.count("linear_conv_kernel_dim", absent=4, most=256),
+        eps=keys.number("rms_norm_eps"),
     )
 
 
