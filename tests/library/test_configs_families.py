@@ -148,7 +148,7 @@ WRONG = [
     (FLUX | {"attention_head_dim": 64}, r"axes_dims_rope = \[16, 56, 56\] must add up to attention_head_dim"),
     (LLAMA | {"model_type": "llama", "rope_scaling": YARN, "max_position_embeddings": 512},
         "original_max_position_embeddings is missing .transformers takes max_position_embeddings = 512, wh"),
-    (HYBRID | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern must be of M, E, .* and -, got"),
+    (HYBRID | {"hybrid_override_pattern": "MX", "layer_types": None, "num_hidden_layers": 2}, "hybrid_override_pattern must be of M, E, .*, -, got"),
     (LLAMA | {"model_type": "minicpmv", "version": 3}, "version must be one of 2.6, 4.0, 4.5, got 3; corr"),
     (DEBERTA | {"pos_att_type": ["p2p"]}, "pos_att_type must name c2p, p2c or both, got"),
     (changed("gemma-4", layer_types=[SLIDING] * 30), r"layer_types\[29\] must be 'full_attention'"),

@@ -25,6 +25,7 @@ BASES = {  # of classes that rotate each kind of layer by another: the keys of o
     "mimo_v2_flash": {"rope_theta": "full_attention", "swa_rope_theta": "sliding_attention"},
     "step3p5": {"rope_theta": "full_attention"},
     "modernbert": {"global_rope_theta": "full_attention", "local_rope_theta": "sliding_attention"},
+    "modernbert-decoder": {"global_rope_theta": "full_attention", "local_rope_theta": "sliding_attention"},
     "olmo3": {"rope_theta": "full_attention"},
     "deepseek_v4": {"rope_theta": "main", "compress_rope_theta": "compress"},
 }  # fmt: skip

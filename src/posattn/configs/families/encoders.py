@@ -74,23 +74,6 @@ def qwen2_5_vision(keys, **options):
     )
 
 
-def both(keys):
-    """A layer of an encoder, or of a decoder if it says so."""
-    layer = stack.offset(stack.alone(keys))
-    return replace(layer, causal=keys.flag("is_decoder", absent=False))
-
-
-def esm(keys):
-    """ESM: a rotation, or a learned table."""
-    layer = both(keys)
-    kind = keys.choice("position_embedding_type", among=("rotary", "absolute"))
-    rows = keys.count("max_position_embeddings")
-    if kind == "absolute":
-        keys.ignore("rope_theta")
-        return stack.equal(keys, layer, table=("learned", rows))
-    return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
-
-
 def modernbert(keys):
     """ModernBERT: every third layer sees all, by a base of its own."""
     layer = stack.alone(keys)
@@ -184,7 +167,6 @@ FAMILIES = {
     },
     "deberta": partial(deberta, later=False),
     "deberta-v2": partial(deberta, later=True),
-    "esm": esm,
     "modernbert": modernbert,
     "mt5": t5,
     "qwen2_5_vl_vision": partial(qwen2_5_vision, **EQUAL["qwen2_5_vl_vision"]),

@@ -13,37 +13,7 @@ from posattn.configs.recurrent import Delta
 __all__ = ["FAMILIES"]
 
 NEAR, FAR = "hybrid_sliding", "hybrid"
-STATE_SPACES = {
-    **dict.fromkeys((FULL, "attention")),
-    **dict.fromkeys(
-        (LINEAR, "mamba"),
-        "state space; Mamba-2, {mamba_num_heads} heads of {mamba_head_dim}, state of {ssm_state_size},"
-        " convolution over {conv_kernel} tokens",
-    ),
-}
 SPARSE = "minimax_m3_sparse"
-LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
-
-
-def nemotron_h(keys):
-    """Nemotron-H and Nemotron 3: a few layers attend, without position; each network is a layer, too."""
-    each = keys.count("head_dim", "attention_head_dim", most=2**16)
-    layer = layer_of(keys, bias=False, head_dim=False, each=each)
-    keys.ignore("rope_theta", "partial_rotary_factor", "attention_bias")
-    keys.ignore("hybrid_override_pattern")
-    given = keys.values.get("hybrid_override_pattern")
-    if isinstance(given, str):
-        if set(given) - set(LETTERS):
-            raise keys.error(
-                f"hybrid_override_pattern must be of M, E, * and -, got {given!r:.60}"
-            )
-        keys = keys.changed(layers_block_type=[LETTERS[letter] for letter in given])
-    elif keys.values.get("num_hidden_layers") is None:
-        listed = keys.sequence("layers_block_type", "layer_types")
-        keys = keys.changed(num_hidden_layers=len(listed))
-    network = "no attention, a network"
-    words = STATE_SPACES | {"moe": network, "mlp": network}
-    return stack.mixed(keys, layer, words, names=("layers_block_type", "layer_types"))
 
 
 def kimi_linear(keys):
@@ -225,5 +195,4 @@ FAMILIES = {
     "minimax_m3_vl_text": minimax_m3,
     "nemotron-nas": nemotron_nas,
     "olmo_hybrid": olmo_hybrid,
-    "nemotron_h": nemotron_h,
 }

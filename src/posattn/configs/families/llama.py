@@ -73,27 +73,14 @@ def norm_of(keys, *, kind, eps, flag=None, absent=False, **options):
     return Norm(kind, keys.number(eps), **options)
 
 
-def decoder(
-    keys,
-    *,
-    only=(),
-    ignored=(),
-    window=False,
-    still=(),
-    sinks=False,
-    methods=None,
-    rope=None,
-    **options,
-):
+def decoder(keys, *, only=(), ignored=(), window=False, methods=None, rope=None, **options):
     """A stack of layers that rotate.
 
     Args:
         keys: of the configuration.
         only: keys that may be absent, and the value they must otherwise have.
         ignored: keys that say nothing about this family's attention.
-        window: whether all layers have the window, if there is one; `"kinds"` if `layer_types` says which.
-        still: the kinds of layers that do not rotate.
-        sinks: whether heads have sinks.
+        window: whether all layers have the window, if there is one.
         methods: the methods of scaling that the family knows, if not all.
         rope: for `rotation`.
         options: for `layer_of`.
@@ -101,12 +88,8 @@ def decoder(
     for name, value in only:
         keys.only(name, value)
     keys.ignore(*ignored)
-    layer = replace(layer_of(keys, **options), sinks=sinks)
-    rope = partial(stack.rotation, keys, layer.head_dim, **(rope or {}))
-    if window == "kinds":
-        told = lambda kind: None if kind in still else rope(kind=stack.nested(keys, kind))  # noqa: E731
-        return stack.patterned(keys, layer, None, told)
-    rope = rope()
+    layer = layer_of(keys, **options)
+    rope = stack.rotation(keys, layer.head_dim, **(rope or {}))
     if methods is not None and rope.method not in methods:
         known = " or ".join(map(repr, methods))
         raise keys.error(f"rope_type must be {known}, got {rope.method!r}")

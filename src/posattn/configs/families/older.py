@@ -64,15 +64,6 @@ def gptj(keys):
     return stack.equal(keys, layer, rope=rotated)
 
 
-def opt(keys):
-    """OPT: a learned table, after two rows that nothing uses."""
-    layer = stack.alone(keys)
-    bias = keys.flag("enable_bias", absent=True)
-    keys.ignore("word_embed_proj_dim")
-    table = ("learned", keys.count("max_position_embeddings"))
-    return stack.equal(keys, stack.offset(layer, bias), table=table)
-
-
 def mpt(keys):
     """MPT: ALiBi, whatever its own keys say; queries, keys and values may be clipped."""
     names = {"dim": ("d_model", "hidden_size"), "heads": ("n_heads", "num_attention_heads")}
@@ -142,12 +133,7 @@ def chatglm(keys):
     turned = {"rope_theta": 1e4 * ratio, "partial_rotary_factor": 0.5}
     if "chatglm2" in str(keys.values.get("_name_or_path")) and ratio != 1:
         turned |= BASE | {"rope_type": "linear", "factor": ratio}
-    turned = rope(
-        turned,
-        layer.head_dim,
-        layout="interleaved",
-        family=keys.family,
-    )
+    turned = rope(turned, layer.head_dim, layout="interleaved", family=keys.family)
     layer = replace(layer, rope=turned, use_bias=(some,) * 3, use_output_bias=many)
     return stack.stacked(
         keys, lambda place: layer, names=("num_layers", "num_hidden_layers")
@@ -157,9 +143,7 @@ def chatglm(keys):
 def qwen(keys):
     """The first Qwen: beyond the trained length the base grows with it, and queries with their position."""
     layer = stack.alone(
-        keys,
-        dim=("hidden_size", "n_embd"),
-        each=keys.count("kv_channels", most=2**16),
+        keys, dim=("hidden_size", "n_embd"), each=keys.count("kv_channels", most=2**16)
     )
     keys.ignore("n_positions", "max_position_embeddings", "scale_attn_weights")
     keys.only("pos_emb", "rotary")
@@ -241,7 +225,6 @@ FAMILIES = {
     "gptj": gptj,
     "minicpmv": minicpmv,
     "mpt": mpt,
-    "opt": opt,
     "params.json": params,
     "qwen": qwen,
     "yuan": yuan,

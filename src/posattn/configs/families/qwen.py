@@ -1,12 +1,10 @@
-"""Qwen: windows from some layer on, sections for pictures, and linear layers with gated ones between."""
+"""Qwen: windows from some layer on, sections for pictures, and the sizes of linear layers."""
 
-from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import stack
 from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import FULL, LINEAR, SLIDING
-from posattn.configs.keys import REQUIRED
+from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.recurrent import Delta
 
 __all__ = ["FAMILIES", "delta_of"]
@@ -36,21 +34,6 @@ def qwen(keys, *, slides=late, rope=None, **options):
     return stack.patterned(keys, layer, pattern, lambda kind: turned, window)
 
 
-def with_linear(keys, **rope):
-    """Qwen3-Next and 3.5: gated attention in some layers, a linear recurrence in the others."""
-    layer = layer_of(keys, norm=RMS | {"plus_one": True})
-    keys.only("attn_output_gate", True)
-    rotated = stack.rotation(keys, layer.head_dim, partial=REQUIRED, **rope)
-    interval = keys.count("full_attention_interval", absent=4)
-    return stack.mixed(
-        keys,
-        replace(layer, gate=True, rope=rotated),
-        {FULL: None, LINEAR: "linear attention"},
-        delta_of(keys),
-        pattern=stack.all_but(interval, LINEAR),
-    )
-
-
 def delta_of(keys):
     """The sizes of a layer with the gated delta rule."""
     return Delta(
@@ -65,7 +48,6 @@ def delta_of(keys):
 
 QWEN2 = partial(qwen, bias=True, output=False)
 WITH_PICTURES = partial(QWEN2, head_dim=False, rope={"sections": [16, 24, 24]})
-SECTIONED = partial(with_linear, sections=[11, 11, 10], alternating=True)
 FAMILIES = {
     "mimo": partial(qwen, output=False),
     "qwen2": QWEN2,
@@ -81,8 +63,5 @@ FAMILIES = {
     "qwen2_vl": WITH_PICTURES,
     "qwen2_vl_text": WITH_PICTURES,
     "qwen3": partial(qwen, norm=RMS),
-    "qwen3_5_moe_text": SECTIONED,
-    "qwen3_5_text": SECTIONED,
     "qwen3_moe": partial(qwen, norm=RMS, slides=lambda place, bound: True),
-    "qwen3_next": with_linear,
 }

@@ -317,6 +317,8 @@ def beside(ropes, axes, turn=1.0):
 def nested(keys, kind):
     """The kind of layer if `rope_parameters` has a dictionary for each, None if all share one."""
     found = keys.values.get("rope_parameters")
+    if not keys.values.keys() & {"rope_parameters", "rope_scaling", "rope_theta"}:
+        found = keys.defaults.get("rope_parameters")
     each = isinstance(found, dict) and any(isinstance(v, dict) for v in found.values())
     return kind if each else None
 

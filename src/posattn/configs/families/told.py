@@ -1,12 +1,13 @@
 """Stacks of several kinds of layers, by told.json: what attends, and in words what nothing here computes."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
 from posattn.configs.families import deepseek, qwen, stack
 from posattn.configs.families.llama import layer_of, required
-from posattn.configs.keys import OPTIONAL
+from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.layers import Layer
 
 __all__ = ["FAMILIES"]
@@ -19,6 +20,7 @@ def mixture(
     names=("layer_types",),
     pattern=None,
     inner=None,
+    groups=None,
     only=(),
     ignored=(),
     counts=None,
@@ -34,6 +36,7 @@ def mixture(
         names: the keys of the list of kinds.
         pattern: for `placed`, where no key has such a list.
         inner: the key of a section with further keys.
+        groups: the key of the number of heads of keys, if it has another name.
         only: keys that may be absent, and the value they must otherwise have.
         ignored: keys that say nothing about this family's attention.
         counts: the key of a list of the number of heads of each layer.
@@ -43,14 +46,20 @@ def mixture(
     """
     keys.ignore(*ignored)
     if inner is not None:
-        keys = keys.changed(**(keys.section(inner, absent={}) or {}))
+        keys = keys.changed(**(keys.section(inner) or {}))
+    if groups is not None:
+        keys = keys.changed(num_key_value_heads=keys.count(groups))
     for name, *known in only:
         keys.only(name, *known)
     kinds = {name: row for names, row in kinds.items() for name in names.split()}
     keys.ignore("num_key_value_heads", "sliding_window")  # which some kinds don't read
+    listed = next((n for n in names if isinstance(keys.values.get(n), list)), None)
+    given = keys.values.get("num_hidden_layers", keys.defaults.get("num_hidden_layers"))
+    if listed and given is None and not keys.defaults.keys() & stack.DEPTH:
+        keys = keys.changed(num_hidden_layers=len(keys.values[listed]))
     count = keys.count(*stack.DEPTH, most=10_000)
-    rule = None if pattern is None else placed(keys, pattern)
-    several = sum(isinstance(row, dict) for row in kinds.values()) > 1
+    rule = None if pattern is None or listed else placed(keys, pattern)
+    keys.ignore(*re.findall(r"\w+", str(pattern)))
     kind = stack.kinds(keys, rule, among=tuple(kinds), names=names)
     many = counts and keys.sequence(counts, length=count, absent=None)
     turns = bases and keys.sequence(bases, length=count, absent=None)
@@ -66,7 +75,7 @@ def mixture(
             told = (keys.section("rope_parameters") or {}) | {"rope_theta": turns[place]}
             own = keys.without("rope_theta").changed(rope_parameters=told)
             row = row | ({} if turns[place] else {"rope": None})
-        layer = attending(own, name if several else None, **required(row))
+        layer = attending(own, name, **required(row))
         few = layer.num_kv_heads
         return stack.with_groups(keys, layer, few, heads=many[place]) if many else layer
 
@@ -75,26 +84,38 @@ def mixture(
 
 
 def attending(
-    keys, kind, *, rope=None, turns=None, window=None, latent=None, delta=False, **options
+    keys,
+    kind,
+    *,
+    rope=None,
+    nested=False,
+    turns=None,
+    window=None,
+    latent=None,
+    delta=False,
+    **options,
 ):
     """A layer that attends, or one with the delta rule.
 
     Args:
         keys: of the configuration.
-        kind: of the layer, by which `rope_parameters` may have a dictionary for it; None if all rotate alike.
+        kind: of the layer.
         rope: for `rotation`; None if nothing rotates.
+        nested: whether `rope_parameters` may have a dictionary for each kind.
         turns: the key that says whether anything does.
         window: the key of the window, and where it may be absent, what it is a part of, and which.
         latent: for `deepseek.latent`, if keys and values come from a latent vector.
         delta: whether the layer has the delta rule.
-        options: for `layer_of`; and `sinks`, `table`, and `sharper`, by which scores are multiplied.
+        options: for `layer_of`; and `sinks`, `table`, the key `causal`, and `sharper`, a factor on scores.
     """
-    if isinstance(options.get("each"), str):
-        options["each"] = keys.count(options["each"], most=2**16)
+    if "each" in options:
+        options["each"] = keys.count(*options["each"], most=2**16)
     changes = {"sinks": options.pop("sinks", False)}
     if "table" in options:
         what, rows = options.pop("table")
         changes["table"] = (what, keys.count(rows))
+    if "causal" in options:
+        changes["causal"] = keys.flag(options.pop("causal"), absent=False)
     sharper = options.pop("sharper", 1.0)
     if latent is not None:
         layer = deepseek.latent(keys, **latent)
@@ -102,6 +123,10 @@ def attending(
     else:
         layer = layer_of(keys, **options)
     layer = replace(layer, **changes, scale=sharper * layer.scale)
+    if "query_pre_attn_scalar" in keys.defaults:
+        layer = replace(layer, scale=keys.number("query_pre_attn_scalar") ** -0.5)
+    if "attn_logit_softcapping" in keys.defaults:
+        layer = replace(layer, soft_cap=keys.number("attn_logit_softcapping", null=None))
     if delta:
         return replace(layer, kind="linear attention", delta=qwen.delta_of(keys))
     if turns is not None and keys.take([turns], absent=False)[1] not in (True, "rope"):
@@ -109,10 +134,8 @@ def attending(
         keys.ignore("rope_parameters", "rope_scaling", "rope_theta")
         rope = None
     if rope is not None:
-        nested = kind and stack.nested(keys, kind)
-        layer = replace(
-            layer, rope=stack.rotation(keys, layer.head_dim, kind=nested, **rope)
-        )
+        rope["kind"] = stack.nested(keys, kind) if nested else None
+        layer = replace(layer, rope=stack.rotation(keys, layer.head_dim, **rope))
     if window is None:
         return layer
     name, *whole = window if isinstance(window, list) else [window]
@@ -121,6 +144,8 @@ def attending(
     )
     if size is None and whole:
         size = keys.count(whole[0]) // whole[1]
+    if size is None and "sliding" in kind:
+        raise keys.missing(name, why=", but layer_types has layers that are sliding")
     return layer if size is None else replace(layer, kind="sliding", window=size)
 
 
@@ -132,8 +157,14 @@ def placed(keys, rule):
         cycle = rule["cycle"]
         cycle = keys.sequence(cycle) if isinstance(cycle, str) else cycle
         return lambda place: cycle[place % len(cycle)]
+    if "letters" in rule:
+        name, word = keys.take([rule["letters"]])
+        if not isinstance(word, str) or set(word) - rule.keys():
+            known = ", ".join(letter for letter in rule if len(letter) == 1)
+            raise keys.error(f"{name} must be of {known}, got {shown(word)}")
+        return lambda place: rule[word[place]] if place < len(word) else None
     if "value" in rule:
-        _, value = keys.take([rule["value"]])
+        value = keys.choice(rule["value"], among=rule["among"])
         return lambda place: value
     if "listed" in rule:
         listed = keys.sequence(rule["listed"], absent=rule.get("absent"))
@@ -141,8 +172,8 @@ def placed(keys, rule):
             return lambda place: rule["otherwise"]
         return lambda place: rule["kind"] if place in listed else rule["else"]
     every, start = (
-        keys.count(said, least=least) if isinstance(said := rule[name], str) else said
-        for name, least in (("every", 1), ("from", 0))
+        keys.count(*names, absent=REQUIRED if value is None else value, least=least)
+        for (value, *names), least in ((rule["every"], 1), (rule["from"], 0))
     )
     start %= every
     return lambda place: rule["kind"] if place % every == start else rule["else"]
