@@ -33,22 +33,19 @@ DEPTH, SECONDS = 8, 90
 LAYERS = "num_hidden_layers n_layer num_layers n_layers decoder_layers encoder_layers"
 SIZES = {  # what a key holds is replaced by, if it holds a number
     "num_attention_heads n_head num_heads n_heads decoder_attention_heads "
-    "encoder_attention_heads attention_heads mamba_n_heads mamba_num_heads": 4,
+    "encoder_attention_heads attention_heads mamba_n_heads mamba_num_heads "
+    "n_mamba_heads indexer_compress_ratio": 4,
     "hidden_size n_embd d_model emb_dim mamba_d_ssm lru_width embed_dim": 4 * HEAD,
     "attention_hidden_size": 8 * HEAD,
     "mamba_d_head mamba_head_dim mamba_headdim": HEAD,
-    "mamba_expand zero_expert_num num_expert_group": 1,
-    "n_mamba_heads indexer_compress_ratio": 4,
-    "indexer_n_heads": 2,
-    "indexer_kv_heads": 1,
-    "indexer_head_dim": HEAD,
+    "mamba_expand zero_expert_num num_expert_group indexer_kv_heads": 1,
     "indexer_budget keep_window_size": 8,
     "intermediate_size n_inner ffn_dim decoder_ffn_dim moe_intermediate_size "
     "shared_intermediate_size shared_expert_intermediate_size ffn_hidden_size "
     "expert_ffn_hidden_size": 8 * HEAD,
     LAYERS: DEPTH,
     "num_local_experts num_experts n_routed_experts moe_num_experts": 4,
-    "num_experts_per_tok num_experts_per_token moe_topk top_k_experts": 2,
+    "num_experts_per_tok num_experts_per_token moe_topk top_k_experts indexer_n_heads": 2,
     "n_group n_groups topk_group": 1,
     "vocab_size": VOCABULARY,
     "sliding_window": WINDOW,
@@ -56,11 +53,13 @@ SIZES = {  # what a key holds is replaced by, if it holds a number
     "q_lora_rank kv_lora_rank": 24,
     "qk_rope_head_dim rotary_dim": HEAD // 2,
     "qk_nope_head_dim v_head_dim": HEAD,
-    "head_dim attention_head_dim": 2 * HEAD,
+    "head_dim attention_head_dim indexer_head_dim": 2 * HEAD,
 }
 NULL = "head_dim indexer_n_heads indexer_kv_heads indexer_head_dim indexer_budget indexer_compress_ratio"
 FEW = re.compile("layer|per_tok|topk")
 INNER = re.compile("_config$|^decoder$")
+ALONE = "values, gates, a norm or the output"  # of a token that sees only itself
+OTHER = "positions, scores, a window or a choice of keys"
 PATTERNS = (
     "layer_types",
     "layers_block_type",
@@ -79,8 +78,8 @@ ROPE = {
 }
 
 
-class Late(Exception):
-    """A family took too long."""
+class Late(BaseException):
+    """A family took too long; no `except Exception` catches it."""
 
 
 def sized(values):
@@ -201,12 +200,9 @@ def watched(model):
             hooks.append(dense.register_forward_hook(keep(name), with_kwargs=True))
         elif attends and re.search(r"\.\d+\.", f"{name}.") and not name.endswith(".self"):
             hooks.append(module.register_forward_hook(keep(name), with_kwargs=True))
-    tokens = torch.randint(
-        2,
-        VOCABULARY,
-        (getattr(model.config, "num_codebooks", 2), TOKENS),
-        generator=torch.Generator().manual_seed(1),
-    )
+    torch.manual_seed(1)
+    rows = getattr(model.config, "num_codebooks", 2)
+    tokens = torch.randint(2, VOCABULARY, (rows, TOKENS))
     with torch.no_grad():
         model(input_ids=tokens, use_cache=False)
     for hook in hooks:
@@ -226,69 +222,63 @@ def proved(family):
         lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
         stack = next(m for m in lists if len(m) and len(layers) % len(m) == 0)
         for layer, module in zip(layers[:: len(layers) // len(stack)], stack, strict=True):
-            names = {
-                type(m).__name__ for n, m in module.named_modules() if not FEED.search(n)
-            }
+            mixers = (m for name, m in module.named_modules() if not FEED.search(name))
+            names = sorted({type(m).__name__ for m in mixers})
             kind = "attention" if layer.kind in ATTENTION else layer.kind
-            if found["kinds"].setdefault(kind, sorted(names)) != sorted(names):
-                raise ValueError(f"layer {layer.index}: {kind} has modules {sorted(names)}")
+            if found["kinds"].setdefault(kind, names) != names:
+                raise ValueError(f"layer {layer.index}: {kind} has modules {names}")
     if len({str(names) for names in found["kinds"].values()}) < len(found["kinds"]):
         raise ValueError(f"two kinds have the same modules: {found['kinds']}")
-    words = set(re.findall(r"\w+", str(row)))
+    words, usual = set(re.findall(r"\w+", str(row))), traced(family, made)
     keys = sorted(key for key in words if type(values.get(key)) is int)
     for key in keys:
-        shows = any(unlike(family, made, {key: n(values[key])}) for n in RESIZED)
+        others = (traced(family, made | {key: n(values[key])}) for n in RESIZED)
+        shows = any(other not in (None, usual) for other in others)
         found["sizes" if shows else "unproved"] += [key]
     for one, other in permutations(found["unproved"], 2):  # whose product another key holds
-        if unlike(family, made, {one: 2 * values[one], other: values[other] // 2}):
-            found["sizes"] += [one]
+        both = {one: 2 * values[one], other: values[other] // 2}
+        found["sizes"] += [one] * (traced(family, made | both) not in (None, usual))
     found["unproved"] = sorted(set(found["unproved"]) - set(found["sizes"]))
     return found
 
 
-def unlike(family, made, change):
-    """Whether a change of a key makes other arrays, or the same into others."""
-    try:
-        shapes, logits = zip(
-            *(traced(family, each) for each in (made, made | change)), strict=True
-        )
-    except Late:
-        raise
-    except Exception:
-        return False
-    return shapes[0] != shapes[1] or not torch.equal(*logits)
-
-
 def traced(family, changes):
-    """The shapes of a model's weights, and what it makes of tokens."""
-    _, model = made_of(family, changes)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.normal_(std=value.shape[-1] ** -0.5)
-        tokens = torch.arange(2, 2 + TOKENS)[None] % VOCABULARY
-        logits = model(input_ids=tokens, use_cache=False).logits
-    return {name: tuple(value.shape) for name, value in model.state_dict().items()}, logits
+    """The shapes of a model's weights, and what it makes of tokens; None if there is no such model."""
+    try:
+        model = made_of(family, changes)[1]
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for value in model.parameters():
+                value.normal_(std=value.shape[-1] ** -0.5)
+            tokens = torch.arange(2, 2 + TOKENS)[None] % VOCABULARY
+            logits = model(input_ids=tokens, use_cache=False).logits
+    except Exception:
+        return None
+    return [tuple(value.shape) for value in model.state_dict().values()], logits.tolist()
 
 
 def difference(config, weights, seen, family):
-    """How far our layers are off, read as a family of ours; an error tells why they can't be."""
-    whole, worst = plan(config.to_dict() | {"model_type": family}), 0.0
+    """How far our layers are off, read as a family of ours, and from which token on, in the worst layer."""
+    whole, worst, first = plan(config.to_dict() | {"model_type": family}), 0.0, 0
     before = sum(not layer.causal for layer in whole.layers) % len(whole.layers)
     for name, (x, wanted) in seen.items():
         index = int(re.findall(r"\.(\d+)\.", f"{name}.")[-1]) + before
         layer = whole.layers[index]
-        if layer.kind not in ATTENTION:
+        if layer.kind not in ATTENTION and family == config.model_type:
             continue
         kind = LatentAttention if layer.latent else MultiHeadAttention
         made = kind.from_config(whole, index, weights=weights, dtype=torch.float64)
         given = (x,) if layer.latent else (x, x, x)
         with torch.no_grad():
-            off = made(*given, causal=layer.causal) - wanted
-        worst = max(worst, float(off.abs().max() / wanted.abs().max()))
+            off = (made(*given, causal=layer.causal) - wanted).abs() / wanted.abs().max()
+        if off.max() > worst:
+            worst, first = (
+                float(off.max()),
+                int((off > EQUAL).amax((0, 2)).float().argmax()),
+            )
     if not any(layer.kind in ATTENTION for layer in whole.layers) or not seen:
         raise ValueError("no attention was seen")
-    return worst
+    return worst, first
 
 
 def refused(error):
@@ -302,8 +292,6 @@ def explained(family, known):
     for label, changes in variations(family):
         try:
             states.append((label, *build(family, changes)))
-        except Late:
-            raise
         except Exception as error:
             if not states:
                 return {"built": refused(error)}
@@ -312,14 +300,13 @@ def explained(family, known):
         told = {"equal": [], "refused": []}
         for label, config, weights, seen in states:
             try:
-                off = difference(config, weights, seen, name)
-            except Late:
-                raise
+                off, first = difference(config, weights, seen, name)
             except Exception as error:
                 told["refused"].append(label)
                 reason = refused(error)
             else:
-                reason = "" if off <= EQUAL else f"{label}: off by {off:.1e}"
+                what = f"{OTHER if first else ALONE} from token {first} on differ"
+                reason = "" if off <= EQUAL else f"{label}: off by {off:.1e}, {what}"
                 told["equal"] += [label] * (off <= EQUAL)
                 told["difference"] = max(off, told.get("difference", 0.0))
             if reason and (label == states[0][0] or label not in told["refused"]):

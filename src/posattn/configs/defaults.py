@@ -5,7 +5,7 @@ The numbers are data, `defaults.json`, which tests/nightly/oracles/defaults.py r
 
 from posattn.configs.data import data
 
-__all__ = ["VOCABULARY", "defaults_of", "origin_of"]
+__all__ = ["VOCABULARY", "alike", "defaults_of", "origin_of"]
 
 READ = data("defaults.json")
 VOCABULARY = {key for known in READ["families"].values() for key in known["values"]}
@@ -34,3 +34,10 @@ def origin_of(family):
     name = defaults_of(family)[0]
     library = "diffusers" if name == family else "transformers"  # which names its own class
     return f"{name}, {library} {READ[library]}"
+
+
+def alike(values):
+    """The family whose class shares the most keys with a configuration, counted over those of either."""
+    known = {name: told["values"].keys() for name, told in READ["families"].items()}
+    both = values.keys()
+    return max(known, key=lambda name: len(known[name] & both) / len(known[name] | both))

@@ -4,26 +4,13 @@ The first are lines of code in docs/_records/models.json. What layers of recorde
 compared in checks_configs.py and checks_from_config.py.
 """
 
-import importlib
-
 import numpy as np
 import torch
 import transformers
 
-from posattn.torch import (
-    sinusoidal_encoding,
-    to_half,
-)
-from tests.conftest import draw, error
-from tests.nightly.oracles.checks_transformers import SINGLE, double, single
+from posattn.torch import sinusoidal_encoding, to_half
+from tests.nightly.oracles.checks_transformers import double
 from tests.records import PLANS, RECORDS
-
-
-def modelling(config):
-    """The module of a configuration's model."""
-    return importlib.import_module(
-        type(config).__module__.replace("configuration", "modeling")
-    )
 
 
 def test_opts_table_has_two_rows_that_nothing_uses():
@@ -37,29 +24,7 @@ def test_opts_table_has_two_rows_that_nothing_uses():
 def test_whispers_sinusoid():
     from transformers.models.whisper.modeling_whisper import sinusoids
 
-    rows, width = (
-        PLANS["Whisper tiny"].layers[0].table[1],
-        RECORDS["Whisper tiny"]["d_model"],
-    )
+    rows = PLANS["Whisper tiny"].layers[0].table[1]
+    width = RECORDS["Whisper tiny"]["d_model"]
     ours = to_half(sinusoidal_encoding(rows, width, base=1e4 ** (width / (width - 2))))
     assert np.abs(ours.double().numpy() - double(sinusoids(rows, width))).max() < 5e-4
-
-
-def test_jambas_attention_is_told_no_positions():
-    config = transformers.JambaConfig(
-        hidden_size=32,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_hidden_layers=8,
-        attn_layer_period=2,
-        attn_layer_offset=0,
-    )
-    config._attn_implementation = "eager"
-    layer = modelling(config).JambaAttention(config, layer_idx=0).eval()
-    x = single(draw(702, 1, 5, 32))
-    order = [3, 0, 4, 1, 2]
-    whole, permuted = (
-        layer(hidden_states=y, attention_mask=None)[0] for y in (x, x[:, order])
-    )
-    assert error(double(permuted), double(whole[:, order])) <= SINGLE
-    assert "no position" in str(PLANS["Jamba 1.5 Mini"].layers[4])

@@ -65,8 +65,7 @@ def mixture(
     turns = bases and keys.sequence(bases, length=count, absent=None)
 
     def made(place):
-        name, own = kind[place], keys
-        row = kinds[name]
+        row, own = kinds[kind[place]], keys
         if isinstance(row, str):
             width = keys.count(*common.get("dim", ["hidden_size"]))
             return stack.spoken(keys, Layer(0, "", width, 1, 1, 1), row)
@@ -75,9 +74,10 @@ def mixture(
             told = (keys.section("rope_parameters") or {}) | {"rope_theta": turns[place]}
             own = keys.without("rope_theta").changed(rope_parameters=told)
             row = row | ({} if turns[place] else {"rope": None})
-        layer = attending(own, name, **required(row))
-        few = layer.num_kv_heads
-        return stack.with_groups(keys, layer, few, heads=many[place]) if many else layer
+        layer = attending(own, kind[place], **required(row))
+        if many:
+            layer = stack.with_groups(keys, layer, layer.num_kv_heads, heads=many[place])
+        return layer
 
     found = [layer for place in range(count) for layer in [made(place)] * repeated]
     return stack.numbered(found)
@@ -110,13 +110,11 @@ def attending(
     """
     if "each" in options:
         options["each"] = keys.count(*options["each"], most=2**16)
-    changes = {"sinks": options.pop("sinks", False)}
+    sharper, changes = options.pop("sharper", 1.0), {"sinks": options.pop("sinks", False)}
     if "table" in options:
-        what, rows = options.pop("table")
-        changes["table"] = (what, keys.count(rows))
+        changes["table"] = (options["table"][0], keys.count(options.pop("table")[1]))
     if "causal" in options:
         changes["causal"] = keys.flag(options.pop("causal"), absent=False)
-    sharper = options.pop("sharper", 1.0)
     if latent is not None:
         layer = deepseek.latent(keys, **latent)
         changes |= options | {"told": stack.filled(keys, options.get("told", ""))}
