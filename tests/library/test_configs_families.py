@@ -72,8 +72,7 @@ DBRX = {
 }
 READ = [
     (SIZES | DBRX, 0, "rotary base 10000, halves; projections clipped at 8; 4 heads, 2 of keys"),
-    (LLAMA | {"model_type": "bamba", "mamba_d_head": 8, "mamba_n_heads": 6}, 0, "6 heads of 8, state of 256, conv"),
-    (LLAMA | {"model_type": "granite_swa", "layer_rope_theta": [0, 5e5] * 3}, 0, "no position; scores times 1;"),
+    (LLAMA | {"model_type": "bamba", "mamba_d_head": 8, "mamba_n_heads": 6}, 0, "6 heads of 8, state of"),
     (LATE, 19, "layer 19: full attention"),
     (LATE, 20, "layer 20: sliding attention over 131072 positions"),
     (changed("smollm3", **WINDOWS), 2, "layer 2: full attention, rotary"),

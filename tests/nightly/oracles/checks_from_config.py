@@ -95,8 +95,6 @@ FAMILIES = {
     }}),
     "Ministral 3": ("Ministral3", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1,
         "original_max_position_embeddings": 8}}),
-    "Phi-3.5-MoE": ("Phimoe", ROPE | EXPERTS | WINDOWED | {"attention_bias": True} | EOS),
-    "LFM2": ("Lfm2", ROPE | EOS | {"layer_types": ["conv", "full_attention"] * 2}),
     "Granite 4": ("GraniteMoeHybrid", ROPE | EXPERTS | {"layer_types": ["full_attention"] * 4,
         "position_embedding_type": "rope", "attention_multiplier": 0.2, "head_dim": None,
         "mamba_n_heads": 4, "shared_intermediate_size": 16}),
@@ -107,12 +105,10 @@ FAMILIES = {
     "GLM-4.5": ("Glm4Moe", PARTIAL | {"use_qk_norm": True, "n_routed_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 16, "first_k_dense_replace": 1}),
     "MiniMax-M2": ("MiniMaxM2", PARTIAL | EXPERTS),
-    "Phi": ("Phi", PARTIAL | {"qk_layernorm": True, "head_dim": None} | EOS),
     "Falcon, grouped": ("Falcon", ROPE | {"head_dim": None, "num_key_value_heads": None,
         "new_decoder_architecture": True, "num_kv_heads": 2} | EOS),
     "Llama 4": ("Llama4Text", ROPE | EXPERTS | {"attention_chunk_size": 4, "floor_scale": 3,
         "interleave_moe_layer_step": 9, "intermediate_size_mlp": 48}),
-    "GPT-J": ("GPTJ", OLD | {"rotary_dim": 4}),
 }  # fmt: skip
 ENCODERS = {
     "ESM-2": ("Esm", SMALL_OLD | {"intermediate_size": 48, "position_embedding_type": "rotary"}),
