@@ -67,7 +67,7 @@ PATTERNS = (
     "attn_layers",
     "attention_layers",
 )
-FEED = re.compile("mlp|moe|expert|feed|norm|router|act")
+FEED = re.compile("mlp|moe|expert|feed|norm|router|act|resid|_input")
 RESIZED = (lambda n: 2 * n, lambda n: 4 * n, lambda n: n + 1, lambda n: n // 2)
 ATTENTION = "full", "sliding", "chunked"
 ROPE = {
@@ -326,7 +326,7 @@ def explained(family, known):
 
 def stop(*_):
     """End a family that takes too long."""
-    raise Late
+    raise Late(f"no answer in {SECONDS} seconds")
 
 
 def main(names):
@@ -341,8 +341,8 @@ def main(names):
         signal.alarm(SECONDS)
         try:
             record[family] = explained(family, known)
-        except Late:
-            record[family] = {"built": f"no answer in {SECONDS} seconds"}
+        except (Late, Exception) as error:
+            record[family] = {"built": refused(error)}
         signal.alarm(0)
         record = dict(sorted(record.items()))
         kept = {"transformers": transformers.__version__, "date": str(date.today())}
