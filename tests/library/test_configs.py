@@ -12,6 +12,7 @@ import pytest
 from posattn import configs
 from posattn.__main__ import main
 from posattn.configs.families.stack import slopes
+from posattn.configs.forms import both_forms
 from posattn.reference import alibi_slopes, frequencies, ntk_aware
 from tests.records import CLASSES, FILES, FOLDER
 from tests.records import stored as record
@@ -158,15 +159,20 @@ def test_a_key_that_changes_no_attention_is_read(config, same):
     assert configs.plan(config) == configs.plan(same)
 
 
-def test_minimax_m3_rotates_whole_heads_unless_a_share_is_told():
-    """As its class in transformers, which has a `rotary_dim` of 64 and does not use it."""
+def test_minimax_rotates_whole_heads_unless_a_share_is_told():
+    """As its classes in transformers: that of M3 has a `rotary_dim` of 64 and does not use it."""
     config = {"model_type": "minimax_m3_vl_text", "num_hidden_layers": 1}
     assert configs.plan(config).layers[0].rope.rotary_dim == 128
     half = configs.plan(config | {"partial_rotary_factor": 0.5, "rotary_dim": 64})
     assert half.layers[0].rope.rotary_dim == 64
-    said = configs.plan(config | {"rotary_dim": 64})
-    assert said.layers[0].rope.rotary_dim == 128
-    assert "not read: rotary_dim = 64, since the class turns whole heads" in str(said)
+    told = configs.plan(config | {"rotary_dim": 64})
+    assert told.layers[0].rope.rotary_dim == 128
+    assert told.unread == ("rotary_dim = 64, as all 128 entries rotate",)
+    bare = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e6}}
+    assert (
+        configs.plan(config | bare | {"model_type": "minimax_m2"}).layers[0].rope.rotary_dim
+        == 128
+    )
 
 
 META = {"dim": 64, "n_layers": 2, "n_heads": 4}
@@ -287,20 +293,7 @@ def test_the_first_qwen_grows_its_base_by_octaves():
     assert configs.plan(qwen, length=8192) == configs.plan(qwen)
 
 
-def test_new_and_old_forms_say_the_same():
-    scaling = {"type": "linear", "factor": 4.0}
-    old = configs.plan(LLAMA | {"rope_scaling": scaling})
-    base = {"rope_theta": 10000.0}
-    new = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
-    for parameters in (
-        {"rope_type": "linear", "factor": 4.0} | base,
-        {"rope_type": "linear", "type": "linear", "factor": 4.0} | base,
-    ):
-        assert configs.plan(new | {"rope_parameters": parameters}) == old
-    assert configs.plan(LLAMA | {"rope_parameters": scaling | base}) == old
-    assert (
-        configs.plan(LLAMA | {"rope_parameters": scaling, "rope_scaling": scaling}) == old
-    )
+def test_new_and_old_forms_of_gemma_3_say_the_same():
     gemma = record("gemma-3")
     text = gemma["text_config"]
     for key in ("rope_theta", "rope_local_base_freq", "rope_scaling"):
@@ -310,10 +303,7 @@ def test_new_and_old_forms_say_the_same():
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
     }
     assert configs.plan(gemma) == configs.plan(record("gemma-3"))
-    olmo = record("olmo-3")
-    full = olmo.pop("rope_parameters")["full_attention"]
-    olmo |= {"rope_theta": full.pop("rope_theta"), "rope_scaling": full}
-    assert configs.plan(olmo) == configs.plan(record("olmo-3"))
+    assert configs.plan(both_forms(gemma)) == configs.plan(gemma)
 
 
 def test_latent_attention_has_its_widths():

@@ -1,7 +1,9 @@
 """`posattn plan`: what a configuration says of each layer."""
 
 from posattn import configs
+from posattn.configs.forms import write_keys
 from posattn.conformance import UsageError
+from posattn.conformance.engines import ENGINES, reading
 
 DONE = 0
 
@@ -26,6 +28,17 @@ def add(commands):
         action="store_true",
         help="refuse what is left to the defaults of the family's class in transformers",
     )
+    planning.add_argument(
+        "--for",
+        dest="engine",
+        choices=list(ENGINES),
+        help="add what this engine made of such files when it was run",
+    )
+    planning.add_argument(
+        "--write-keys",
+        metavar="NEW.json",
+        help="a new file for the same keys in both forms, old and new",
+    )
     planning.set_defaults(run=show_plan)
 
 
@@ -33,7 +46,16 @@ def show_plan(chosen):
     """What a configuration says of each layer."""
     try:
         options = {"part": chosen.part, "length": chosen.length, "strict": chosen.strict}
-        found = configs.plan(chosen.config, **options)
-        return str(found), DONE
+        told = [str(configs.plan(chosen.config, **options))]
+        if chosen.engine and chosen.part:
+            raise UsageError(
+                "--for must stand without --part: engines were run on text models"
+            )
+        if chosen.engine:
+            told.append(reading(chosen.config, chosen.engine, length=chosen.length))
+        if chosen.write_keys:
+            write_keys(chosen.config, chosen.write_keys)
+            told.append(f"wrote {chosen.write_keys} with both forms of the keys")
+        return "\n\n".join(told), DONE
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None

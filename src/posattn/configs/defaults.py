@@ -1,13 +1,15 @@
 """What the classes of transformers and diffusers set where a file says nothing.
 
-The numbers are data, `defaults.json`, which tests/nightly/oracles/defaults.py reads out of the classes.
+The numbers are data, `defaults.json`, which tests/nightly/oracles/defaults.py reads out of the classes, as
+reads.py beside it does the keys that their models use.
 """
 
 from posattn.configs.data import data
 
-__all__ = ["VOCABULARY", "alike", "defaults_of", "origin_of"]
+__all__ = ["VOCABULARY", "alike", "defaults_of", "origin_of", "read_by"]
 
 READ = data("defaults.json")
+READS = data("reads.json")  # by the models' code
 VOCABULARY = {key for known in READ["families"].values() for key in known["values"]}
 CLASS_OF = {  # families that are read by the class of another
     "deepseek_ref": "deepseek_v4",
@@ -41,3 +43,9 @@ def alike(values):
     known = {name: told["values"].keys() for name, told in READ["families"].items()}
     both = values.keys()
     return max(known, key=lambda name: len(known[name] & both) / len(known[name] | both))
+
+
+def read_by(family):
+    """The keys that the family's model in transformers reads; None where that is not known."""
+    own = READS.get(CLASS_OF.get(family, family))
+    return None if own is None else {*own, *READS[""]}

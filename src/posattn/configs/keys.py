@@ -56,15 +56,15 @@ class Keys:
         family: the model type, which opens every error.
         length: for how long a text the configuration is read, or None.
         defaults: what the family's class sets where the configuration says nothing.
-        towers: what stands beside the text model, in words.
+        notes: what is not read, in words: towers beside the text model, and what a class ignores.
     """
 
-    def __init__(self, values, family, length=None, defaults=None, towers=()):
+    def __init__(self, values, family, length=None, defaults=None, notes=()):
         self.values = values
         self.family = family
         self.length = length
         self.defaults = defaults or {}
-        self.towers = towers
+        self.notes = notes
         self.asked = set()
         self.defaulted = {}
 

@@ -341,12 +341,14 @@ class Plan:
         layers: one for each layer of the stack.
         defaults: what the configuration leaves out and the family's class in transformers defines, by name.
         unread: keys of the configuration that this family's attention doesn't read, though they look like it.
+        dead: keys that neither the plan nor the family's model in transformers reads.
     """
 
     model_type: str
     layers: tuple[Layer, ...]
     defaults: tuple[tuple[str, object], ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = field(default=(), compare=False)
+    dead: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self):
         return table(self)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from posattn import contract
 from posattn.configs.claims import agreeing
-from posattn.configs.defaults import alike, defaults_of, origin_of
+from posattn.configs.defaults import alike, defaults_of, origin_of, read_by
 from posattn.configs.families import FAMILIES
 from posattn.configs.families.stack import slopes
 from posattn.configs.gguf import config_of, is_gguf
@@ -16,7 +16,7 @@ from posattn.configs.keys import Keys
 from posattn.configs.layers import Buckets, Plan
 from posattn.configs.words import listed
 
-__all__ = ["as_heads", "chosen", "plan"]
+__all__ = ["NESTED", "as_heads", "chosen", "content", "plan"]
 
 DIGITS = "0123456789"
 ATTENTION = ("full", "sliding", "chunked")
@@ -82,8 +82,12 @@ def plan(config, *, part=None, length=None, strict=False):
 
 def planned(keys, layers):
     """The plan of some layers; keys that nobody read must not contradict it."""
-    unread = agreeing(keys, layers) + keys.towers
-    return Plan(keys.family, layers, tuple(sorted(keys.defaulted.items())), unread)
+    unread = agreeing(keys, layers) + keys.notes
+    known, taken = read_by(keys.family), keys.asked | {*keys.unread()}
+    known = taken | (keys.values.keys() if known is None else known)
+    named = (key for key in keys.values if key[:1] != "_" and not key.endswith("_config"))
+    dead = tuple(key for key in named if key not in known)
+    return Plan(keys.family, layers, tuple(sorted(keys.defaulted.items())), unread, dead)
 
 
 def layers_of(keys):
@@ -100,7 +104,7 @@ def layers_of(keys):
 
 def opened(config, *, part=None, length=None, known=FAMILIES):
     """The keys of the part of a configuration that describes the text model, whose family must be known."""
-    values = _values(config)
+    values = content(config)
     if part is not None:
         values = _tower(values, part)
     model_type, towers = _model_type(values, ""), _towers(values)
@@ -227,9 +231,7 @@ def _model_type(values, where):
             f"{where}model_type must be a string, got {found!r}; write it as 'llama'"
         )
     whole = "depth" in values and not found.endswith(("_vision", "_audio"))
-    return (
-        f"{found}_vision" if whole else found
-    )  # of a tower that is called as the whole model
+    return f"{found}_vision" if whole else found  # of a tower called as the whole model
 
 
 def _plain(config):
@@ -237,7 +239,7 @@ def _plain(config):
     return config.to_dict() if hasattr(config, "to_dict") else config
 
 
-def _values(config):
+def content(config):
     """The configuration as a dictionary."""
     config = _plain(config)
     if isinstance(config, dict):

@@ -6,7 +6,7 @@ from functools import partial
 from posattn.configs.keys import Keys, shown
 from posattn.configs.layers import Rope
 
-__all__ = ["METHODS", "rope"]
+__all__ = ["METHODS", "OTHER_NAMES", "OUTSIDE", "TRAINED", "rope"]
 
 TRAINED = "original_max_position_embeddings"
 ENDS = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
@@ -19,6 +19,7 @@ METHODS = {  # what each must say, and what it may
     "proportional": ((), ("factor",)),
 }
 OTHER_NAMES = {"su": "longrope", "mrope": "default", "axial": "default"}
+OUTSIDE = ("rope_theta", "partial_rotary_factor")  # of the dictionary, in the older form
 SHAPE = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")
 NARROW = 1e-6  # a blend so narrow that no pair lies inside
 NOTED = ("finetuned", TRAINED)  # what changes nothing where a method doesn't read it

@@ -167,6 +167,10 @@ def table(plan):
         lines.append(f"from the defaults of {origin}: {listed(plan.defaults)}")
     if plan.unread:
         lines.append(f"not read: {', '.join(plan.unread)}")
+    if plan.dead:
+        name, release = origin_of(plan.model_type).split(", ")
+        told = f"read neither here nor by {name}'s model, {release}: "
+        lines.append(told + ", ".join(plan.dead))
     return "\n".join(lines)
 
 

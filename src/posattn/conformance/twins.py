@@ -191,9 +191,7 @@ def write(config, folder, tokens=TOKENS):
         (folder / f"{name}.json").write_text(json.dumps(told, indent=2), encoding="utf-8")
     weights = drawn(decoder(small, length=tokens), rng)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    text = rng.integers(
-        4, VOCABULARY, tokens
-    )  # the first numbers mean something to engines
+    text = rng.integers(4, VOCABULARY, tokens)  # the first ones mean something to engines
     compute, found = Computer(folder, text), {}
     logits = compute()
     for twin in twins(small, tokens):

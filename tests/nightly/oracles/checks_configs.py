@@ -16,8 +16,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from posattn import configs
 from posattn.configs import FAMILIES
+from posattn.configs.forms import both_forms
 from tests import records
-from tests.nightly.oracles import defaults
+from tests.nightly.oracles import defaults, reads
 
 ROOT = Path(__file__).parents[3]
 CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
@@ -87,6 +88,20 @@ def test_what_transformers_saves_is_read_like_its_object(name):
     assert configs.plan(saved).layers == configs.plan(whole).layers
 
 
+@each
+def test_both_forms_of_the_keys_are_read_like_the_file(name):
+    def plain(found, whole=1.0):
+        text = json.dumps(found, default=str)
+        return json.loads(text, object_hook=lambda part: part | {"type": None} | {
+            "partial_rotary_factor": part.get("partial_rotary_factor") or whole
+        })  # fmt: skip
+
+    values, whole, _ = loaded(name)
+    read = type(whole).from_dict
+    for file in (values, json.loads(json.dumps(whole.to_diff_dict(), default=str))):
+        assert plain(read(both_forms(file)).to_dict()) == plain(read(file).to_dict())
+
+
 @pytest.mark.parametrize("model_type", sorted(set(FAMILIES) & set(CONFIG_MAPPING)))
 def test_an_empty_file_is_the_class_of_transformers_or_refused(model_type):
     known = CONFIG_MAPPING[model_type]
@@ -100,6 +115,9 @@ def test_an_empty_file_is_the_class_of_transformers_or_refused(model_type):
 def test_the_defaults_are_those_of_the_release():
     again = "run python -m tests.nightly.oracles.defaults"
     assert defaults.FILE.read_text("utf-8") == defaults.written(), again
+    assert reads.FILE.read_text("utf-8") == reads.written(), again.replace(
+        "defaults", "reads"
+    )
 
 
 QUERY_NORMS = ("q_norm", "qk_norm", "query_layernorm", "q_layernorm", "q_b_norm")

@@ -19,7 +19,7 @@ RECORDS = ROOT / "docs" / "_records"
 ENGINES = Path(__file__).with_name("engines.py")
 RELEASED = json.loads(Path(__file__).with_name("released.json").read_text("utf-8"))
 UNASKED = {  # an engine and a model that a small one cannot stand for
-    ("llama_cpp", "gemma-2-27b"): "llama.cpp takes the scale from the number of layers, 46",
+    ("llama_cpp", "gemma-2-27b"): "llama.cpp takes the scale from the number of layers, 46"
 }
 FEW = {"executorch": ("llama-3.1", "gemma-3-4b", "qwen3", "gpt2")}  # to export takes long
 SETTINGS = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}

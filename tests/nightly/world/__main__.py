@@ -93,8 +93,9 @@ def ask(name, newest=False):
     if reason := refused(name):
         return {**head, "refused": reason, "setup": "", "cells": {}, "facts": {}}
     python = environment(steps, newest)
+    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
     options = {
-        "env": {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        "env": {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
         "cwd": ROOT, "text": True, "stdout": subprocess.PIPE, "check": True, "timeout": 900,
     }  # fmt: skip
     done = subprocess.run([python, "-m", "tests.nightly.world.inside", name], **options)

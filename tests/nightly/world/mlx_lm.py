@@ -3,6 +3,7 @@
 import contextlib
 import json
 import tempfile
+from copy import deepcopy
 from pathlib import Path
 
 import mlx.core as mx
@@ -13,7 +14,9 @@ from mlx_lm.models.base import create_attention_mask, scaled_dot_product_attenti
 from mlx_lm.models.cache import BatchKVCache, ChunkedKVCache, KVCache, make_prompt_cache
 from mlx_lm.models.rope_utils import initialize_rope
 from mlx_lm.utils import _get_classes
+from transformers import AutoConfig
 
+from posattn.configs.forms import write_keys
 from tests.nightly.world.inside import recipe
 
 INSTALL = ["numpy==2.4.6", "mlx[cpu]==0.32.4", "mlx-lm==0.32.2"]
@@ -129,18 +132,57 @@ def padded():
     return _logits(model, range(5)), _logits(model, [0, 0, 0, *range(5)], caches)[3:]
 
 
+FAMILIES = (
+    "llama", "mistral", "gemma3_text", "phi3", "smollm3", "olmo2", "starcoder2", "seed_oss", "phi",
+    "qwen2", "gemma", "gemma2", "mixtral", "cohere", "cohere2", "gpt_oss", "glm", "qwen3", "lfm2",
+    "glm4", "stablelm", "granite", "olmo3",
+)  # fmt: skip
+LINEAR = {"type": "linear", "rope_type": "linear", "factor": 4.0}
+LONG = {
+    "type": "longrope", "rope_type": "longrope", "original_max_position_embeddings": 32,
+    "short_factor": [1.0] * 16, "long_factor": [4.0] * 16,
+}  # fmt: skip
+ALSO = {  # beside the base and the scaling
+    **{kind: {"partial_rotary_factor": 0.5} for kind in ("phi", "glm", "glm4", "stablelm")},
+    "gemma3_text": {"rope_local_base_freq": 2e4},
+    "phi3": {"original_max_position_embeddings": 32, "rope_scaling": LONG},
+    "olmo3": {"rope_scaling": None},  # which would scale full layers only
+}
+SIZES = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "num_hidden_layers", "vocab_size", "max_position_embeddings",
+)  # fmt: skip
+BOTH = ["sliding_attention", "full_attention"]
+
+
 def rope_parameters():
-    """Nine of these families drop `rope_parameters` and rotate by a default base; four refuse the file."""
+    """17 of these families drop `rope_parameters` and rotate by a default base; four refuse the file."""
     told = {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}
-    for kind in (
-        "llama", "mistral", "gemma3_text", "phi3", "smollm3", "olmo2", "starcoder2", "seed_oss",
-        "phi", "qwen3", "lfm2", "glm4", "stablelm", "granite", "olmo3",
-    ):  # fmt: skip
+    for kind in FAMILIES:
         try:
             read = not _changes(kind, told, {"rope_theta": 5e5})
-            print(kind, "read" if read else "dropped")
+            base = f"dropped, base {_model(kind, **told).args.rope_theta:g}"
+            print(kind, "read" if read else base)
         except TypeError as error:
             print(kind, "refused" if "rope_theta" in str(error) else error)
+
+
+def both_forms():
+    """After `posattn plan --write-keys`, all of these families read what transformers 5 has saved."""
+    sizes = {key: SMALL[key] for key in SIZES}
+    for kind in FAMILIES:
+        kinds = {"layer_types": BOTH} if kind in ("gemma3_text", "olmo3") else {}
+        old = {"rope_theta": 5e5, "rope_scaling": LINEAR} | ALSO.get(kind, {})
+        place = tempfile.mkdtemp()
+        AutoConfig.for_model(kind, **sizes, **kinds, **deepcopy(old)).save_pretrained(place)
+        write_keys(place, f"{place}/both.json")
+        told = json.loads(Path(place, "both.json").read_text("utf-8"))
+        told = {
+            key: value
+            for key, value in told.items()
+            if key.startswith("rope") or key in old
+        }
+        print(kind, "differs" if _changes(kind, kinds | old, kinds | told) else "equal")
 
 
 def windows():

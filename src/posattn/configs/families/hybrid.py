@@ -156,7 +156,7 @@ def minimax_m3(keys):
     else:  # its class has a rotary_dim, and does not use it
         turns = keys.count("rotary_dim", absent=layer.head_dim)
         if turns != layer.head_dim:
-            keys.towers += (f"rotary_dim = {turns}, since the class turns whole heads",)
+            keys.notes += (f"rotary_dim = {turns}, as all {layer.head_dim} entries rotate",)
         rope = stack.rotation(keys, layer.head_dim)
     layer = replace(layer, rope=rope)
     keys.ignore("index_n_heads", "index_head_dim", "index_local_blocks")
@@ -174,10 +174,10 @@ def part_of(keys, layer):
     """The rotation of a part of each head, which may stand as `rotary_dim`, a share, or both."""
     nested = keys.values.get("rope_parameters") or {}
     share = keys.values.get("partial_rotary_factor", nested.get("partial_rotary_factor"))
-    absent = REQUIRED if share is None else None
+    absent = REQUIRED if share is None and not nested else None
     turns = keys.count("rotary_dim", absent=absent, most=2**16)
-    if share is None:
-        return stack.rotation(keys, turns)
+    if share is None:  # of which the class writes none where whole heads rotate
+        return stack.rotation(keys, turns or layer.head_dim)
     rope = stack.rotation(keys, layer.head_dim, partial=REQUIRED)
     if turns not in (None, rope.rotary_dim):
         raise keys.error(

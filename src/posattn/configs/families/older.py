@@ -152,14 +152,14 @@ def qwen(keys):
         "rope_theta": keys.number("rotary_emb_base", above=1),
         "partial_rotary_factor": keys.number("rotary_pct"),
     }
-    if keys.flag("use_dynamic_ntk") and (keys.length or 0) > trained:
-        octaves = (
-            keys.length - 1
-        ) // trained  # of the length over the trained one, rounded up
+    grows = keys.flag("use_dynamic_ntk")
+    if grows and (keys.length or 0) > trained:
+        octaves = (keys.length - 1) // trained  # rounded up
         parameters |= {"rope_type": "ntk", "factor": 2.0 ** (octaves.bit_length() + 1) - 1}
+    turned = rope(parameters, layer.head_dim, family=keys.family)
     layer = replace(
         layer,
-        rope=rope(parameters, layer.head_dim, family=keys.family),
+        rope=replace(turned, method="dynamic", numbers=()) if grows else turned,
         use_bias=(True,) * 3,
         use_output_bias=not keys.flag("no_bias"),
     )

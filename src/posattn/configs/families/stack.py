@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.layers import Layer, Slopes
-from posattn.configs.rotation import METHODS, TRAINED, rope
+from posattn.configs.rotation import METHODS, OTHER_NAMES, OUTSIDE, TRAINED, rope
 
 __all__ = [
     "CHUNKED",
@@ -42,6 +42,7 @@ __all__ = [
 FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
 DEPTH = "num_hidden_layers", "n_layer", "num_layers", "n_layers"
+ELSEWHERE = "llama_4_scaling_beta", "max_position_embeddings"  # no rotation's
 LONGEST = 2**62  # of positions, which no array is made of
 LIMITED = {  # kinds of layers that see a part: what they are called, and where the size stands
     SLIDING: ("sliding", "window", "sliding_window"),
@@ -355,13 +356,21 @@ def section_of(keys):
 def _parameters(keys):
     """The dictionary of rope parameters, and where it stands."""
     new, old = keys.section("rope_parameters"), keys.section("rope_scaling")
-    if new and old and new != old:
+    parts = [part for part in (new or {}).values() if isinstance(part, dict)] or [new]
+    if new and old and _bare(old) not in map(_bare, parts):
         raise keys.error(
             f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
         )
     if not new and not old and "rope_parameters" not in keys.values:
         new = keys.section("rope_parameters", absent=OPTIONAL)
     return (dict(new), "rope_parameters") if new else (dict(old or {}), "rope_scaling")
+
+
+def _bare(found):
+    """The method and its numbers, without what stands outside of the dictionary in the older form."""
+    method = found.get("rope_type", found.get("type", "default"))
+    bare = {k: v for k, v in found.items() if k not in (*OUTSIDE, *ELSEWHERE, "type")}
+    return bare | {"rope_type": OTHER_NAMES.get(method, method)}
 
 
 def _of_kind(keys, found, where, kind):
