@@ -64,7 +64,15 @@ FLUX = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}
 LATE = changed("qwen2", use_sliding_window=True, max_window_layers=20)
 WINDOWS = {"use_sliding_window": True, "sliding_window": 64}
 
+DBRX = {
+    "model_type": "dbrx",
+    "d_model": 64,
+    "n_heads": 4,
+    "attn_config": {"kv_n_heads": 2, "clip_qkv": 8},
+}
 READ = [
+    (SIZES | DBRX, 0, "rotary base 10000, halves; projections clipped at 8; 4 heads, 2 of keys"),
+    (LLAMA | {"model_type": "bamba", "mamba_d_head": 8, "mamba_n_heads": 6}, 0, "6 heads of 8, state of"),
     (LATE, 19, "layer 19: full attention"),
     (LATE, 20, "layer 20: sliding attention over 131072 positions"),
     (changed("smollm3", **WINDOWS), 2, "layer 2: full attention, rotary"),
@@ -148,7 +156,8 @@ WRONG = [
     (FLUX | {"attention_head_dim": 64}, r"axes_dims_rope = \[16, 56, 56\] must add up to attention_head_dim"),
     (LLAMA | {"model_type": "llama", "rope_scaling": YARN, "max_position_embeddings": 512},
         "original_max_position_embeddings is missing .transformers takes max_position_embeddings = 512, wh"),
-    (HYBRID | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern must be of M, E, .* and -, got"),
+    (HYBRID | {"hybrid_override_pattern": "MX", "layer_types": None, "num_hidden_layers": 2},
+        "hybrid_override_pattern must be of M, E, .*, -, got"),
     (LLAMA | {"model_type": "minicpmv", "version": 3}, "version must be one of 2.6, 4.0, 4.5, got 3; corr"),
     (DEBERTA | {"pos_att_type": ["p2p"]}, "pos_att_type must name c2p, p2c or both, got"),
     (changed("gemma-4", layer_types=[SLIDING] * 30), r"layer_types\[29\] must be 'full_attention'"),

@@ -13,12 +13,13 @@ import signal
 import sys
 import warnings
 from datetime import date
+from itertools import permutations
 from pathlib import Path
 
 import torch
 import transformers
 from tqdm import tqdm
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from posattn.configs import FAMILIES, plan
@@ -29,24 +30,46 @@ FILE = Path(__file__).parents[2] / "docs" / "_records" / "families.json"
 TOKENS, VOCABULARY, WINDOW, HEAD = 24, 128, 8, 16
 EQUAL = 2e-6  # of the largest output; weights and tokens are float64, or float32 where an expert needs it
 DEPTH, SECONDS = 8, 90
-LAYERS = "num_hidden_layers n_layer num_layers n_layers decoder_layers"
+LAYERS = "num_hidden_layers n_layer num_layers n_layers decoder_layers encoder_layers"
 SIZES = {  # what a key holds is replaced by, if it holds a number
-    "num_attention_heads n_head num_heads n_heads decoder_attention_heads": 4,
-    "hidden_size n_embd d_model": 4 * HEAD,
+    "num_attention_heads n_head num_heads n_heads decoder_attention_heads "
+    "encoder_attention_heads attention_heads mamba_n_heads mamba_num_heads "
+    "n_mamba_heads indexer_compress_ratio": 4,
+    "hidden_size n_embd d_model emb_dim mamba_d_ssm lru_width embed_dim": 4 * HEAD,
+    "attention_hidden_size": 8 * HEAD,
+    "mamba_d_head mamba_head_dim mamba_headdim": HEAD,
+    "mamba_expand zero_expert_num num_expert_group indexer_kv_heads": 1,
+    "indexer_budget keep_window_size": 8,
     "intermediate_size n_inner ffn_dim decoder_ffn_dim moe_intermediate_size "
-    "shared_intermediate_size shared_expert_intermediate_size": 8 * HEAD,
+    "shared_intermediate_size shared_expert_intermediate_size ffn_hidden_size "
+    "expert_ffn_hidden_size": 8 * HEAD,
     LAYERS: DEPTH,
     "num_local_experts num_experts n_routed_experts moe_num_experts": 4,
-    "num_experts_per_tok moe_topk top_k_experts": 2,
-    "n_group topk_group": 1,
+    "num_experts_per_tok num_experts_per_token moe_topk top_k_experts indexer_n_heads": 2,
+    "n_group n_groups topk_group": 1,
     "vocab_size": VOCABULARY,
     "sliding_window": WINDOW,
     "pad_token_id bos_token_id eos_token_id": 1,
     "q_lora_rank kv_lora_rank": 24,
     "qk_rope_head_dim rotary_dim": HEAD // 2,
     "qk_nope_head_dim v_head_dim": HEAD,
-    "head_dim": 2 * HEAD,
+    "head_dim attention_head_dim indexer_head_dim": 2 * HEAD,
 }
+NULL = "head_dim indexer_n_heads indexer_kv_heads indexer_head_dim indexer_budget indexer_compress_ratio"
+FEW = re.compile("layer|per_tok|topk")
+INNER = re.compile("_config$|^decoder$")
+ALONE = "values, gates, a norm or the output"  # of a token that sees only itself
+OTHER = "positions, scores, a window or a choice of keys"
+PATTERNS = (
+    "layer_types",
+    "layers_block_type",
+    "block_types",
+    "attn_layers",
+    "attention_layers",
+)
+FEED = re.compile("mlp|moe|expert|feed|norm|router|act|resid|_input")
+RESIZED = (lambda n: 2 * n, lambda n: 4 * n, lambda n: n + 1, lambda n: n // 2)
+ATTENTION = "full", "sliding", "chunked"
 ROPE = {
     "another base": {"rope_theta": 500.0},
     "half of a head": {"partial_rotary_factor": 0.5},
@@ -55,27 +78,45 @@ ROPE = {
 }
 
 
-class Late(Exception):
-    """A family took too long."""
+class Late(BaseException):
+    """A family took too long; no `except Exception` catches it."""
 
 
-def small(family):
-    """What a small model of a family changes in its class's defaults."""
-    values, made = CONFIG_MAPPING[family]().to_dict(), {}
+def sized(values):
+    """What sizes of a configuration become."""
+    made = {}
     for names, size in SIZES.items():
         for name in names.split():
-            absent = name == "head_dim" and name in values and values[name] is None
-            number = isinstance(values.get(name), int) and not isinstance(
-                values[name], bool
-            )
-            if number or absent:
-                made[name] = min(size, values[name]) if name in LAYERS.split() else size
+            value = values.get(name)
+            if type(value) is int or (
+                name in values and value is None and name in NULL.split()
+            ):
+                made[name] = min(size, value) if FEW.search(name) else size
     if "qk_rope_head_dim" in made and "head_dim" in values:
         made["head_dim"] = made["qk_rope_head_dim"]
     groups = values.get("num_key_value_heads")
     if isinstance(groups, int):
         heads = values.get("num_attention_heads") or groups
         made["num_key_value_heads"] = 4 // min(max(heads // groups, 1), 4)
+    nested = {n: v for n, v in values.items() if isinstance(v, dict) and INNER.search(n)}
+    return made | {name: value | sized(value) for name, value in nested.items()}
+
+
+def small(family):
+    """What a small model of a family changes in its class's defaults."""
+    values = CONFIG_MAPPING[family]().to_dict()
+    made = sized(values)
+    if "attention_types" in values:
+        made["attention_types"] = [[["global", "local"], DEPTH // 2]]
+    if "attn_layers" in values:
+        made["is_decoder"] = True
+    if "attn_layer_indices" in values:
+        made["attn_layer_indices"] = [1, 4]
+    if values.get("rope_parameters") == {}:
+        rope = {"rope_type": "default", "rope_theta": 1e4}
+        made["rope_parameters"] = dict.fromkeys(values["layer_types"], rope)
+    if values.get("languages"):
+        made["default_language"] = values["languages"][0]
     depth = made.get("num_hidden_layers", DEPTH)
     for name, value in values.items():
         if isinstance(value, list) and len(value) == values.get("num_hidden_layers"):
@@ -93,10 +134,12 @@ def variations(family):
         for name, changes in ROPE.items():
             yield name, {**made, "rope_parameters": {**rope, **changes}}
     for name, value in values.items():
-        if isinstance(value, bool) and re.search("bias|norm|window|nope|rope|gate", name):
+        if isinstance(value, bool) and re.search(
+            "bias|norm|window|nope|rope|gate|is_decoder", name
+        ):
             yield f"{name} = {not value}", {**made, name: not value}
         elif name in ("attention_multiplier", "query_pre_attn_scalar", "clip_qkv"):
-            yield f"{name} = 3", {**made, name: 3.0}
+            yield f"{name} = 2", {**made, name: 2.0}
     if "head_dim" in made:
         yield "narrow heads", {**made, "head_dim": HEAD}
     if "num_key_value_heads" in made:
@@ -108,11 +151,18 @@ def variations(family):
         )
 
 
+def made_of(family, changes):
+    """The configuration of a family's text model, and a model."""
+    whole = CONFIG_MAPPING[family](**changes)
+    config = whole.get_text_config(decoder=True)
+    torch.manual_seed(0)
+    known = MODEL_FOR_CAUSAL_LM_MAPPING[type(whole)]
+    return config, known._from_config(config, attn_implementation="eager").eval()
+
+
 def build(family, changes):
     """The model, its configuration, and what goes into and out of each attention, by its name."""
-    config = CONFIG_MAPPING[family](**changes)
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    config, model = made_of(family, changes)
     with torch.no_grad():
         for value in model.double().parameters():
             wide = value.ndim > 1
@@ -122,7 +172,7 @@ def build(family, changes):
     try:
         return config, model.state_dict(), watched(model)
     except RuntimeError as error:
-        if "ouble" not in str(error):
+        if not re.search("ouble|overflow", str(error)):
             raise
     return config, model.double().state_dict(), watched(model.float())
 
@@ -134,18 +184,25 @@ def watched(model):
     def keep(name):
         def hook(module, given, named, made):
             x = named.get("hidden_states", named.get("x", given[0] if given else None))
-            made = made[0] if isinstance(made, tuple) else made
-            found.setdefault(name, (x.double(), made.double()))
+            made = made[0] if isinstance(made, tuple | list) else made
+            x = found.get(name, (x.double(),))[0]
+            found[name] = x, made.double()
 
         return hook
 
     for name, module in model.named_modules():
         attends = re.search(r"Attention$|SelfAttention|Attention2", type(module).__name__)
-        if attends and re.search(r"\.\d+\.", f"{name}."):
+        dense = getattr(getattr(module, "output", None), "dense", None)
+        if (
+            hasattr(module, "self") and dense is not None
+        ):  # BERT's, whose output comes behind
+            hooks.append(module.self.register_forward_hook(keep(name), with_kwargs=True))
+            hooks.append(dense.register_forward_hook(keep(name), with_kwargs=True))
+        elif attends and re.search(r"\.\d+\.", f"{name}.") and not name.endswith(".self"):
             hooks.append(module.register_forward_hook(keep(name), with_kwargs=True))
-    tokens = torch.randint(
-        2, VOCABULARY, (2, TOKENS), generator=torch.Generator().manual_seed(1)
-    )
+    torch.manual_seed(1)
+    rows = getattr(model.config, "num_codebooks", 2)
+    tokens = torch.randint(2, VOCABULARY, (rows, TOKENS))
     with torch.no_grad():
         model(input_ids=tokens, use_cache=False)
     for hook in hooks:
@@ -153,21 +210,75 @@ def watched(model):
     return found
 
 
+def proved(family):
+    """What shows that words are true: the modules of each kind of layer, and the keys that change a model."""
+    row = next(told for names, told in data("told.json").items() if family in names.split())
+    made, found = small(family), {"kinds": {}, "sizes": [], "unproved": []}
+    values = CONFIG_MAPPING[family](**made).to_dict()
+    turned = {k: values[k][::-1] for k in PATTERNS if isinstance(values.get(k), list)}
+    for changes in (made, made | turned):
+        config, model = made_of(family, changes)
+        layers = plan(config.to_dict()).layers
+        lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
+        stack = next(m for m in lists if len(m) and len(layers) % len(m) == 0)
+        for layer, module in zip(layers[:: len(layers) // len(stack)], stack, strict=True):
+            mixers = (m for name, m in module.named_modules() if not FEED.search(name))
+            names = sorted({type(m).__name__ for m in mixers})
+            kind = "attention" if layer.kind in ATTENTION else layer.kind
+            if found["kinds"].setdefault(kind, names) != names:
+                raise ValueError(f"layer {layer.index}: {kind} has modules {names}")
+    if len({str(names) for names in found["kinds"].values()}) < len(found["kinds"]):
+        raise ValueError(f"two kinds have the same modules: {found['kinds']}")
+    words, usual = set(re.findall(r"\w+", str(row))), traced(family, made)
+    keys = sorted(key for key in words if type(values.get(key)) is int)
+    for key in keys:
+        others = (traced(family, made | {key: n(values[key])}) for n in RESIZED)
+        shows = any(other not in (None, usual) for other in others)
+        found["sizes" if shows else "unproved"] += [key]
+    for one, other in permutations(found["unproved"], 2):  # whose product another key holds
+        both = {one: 2 * values[one], other: values[other] // 2}
+        found["sizes"] += [one] * (traced(family, made | both) not in (None, usual))
+    found["unproved"] = sorted(set(found["unproved"]) - set(found["sizes"]))
+    return found
+
+
+def traced(family, changes):
+    """The shapes of a model's weights, and what it makes of tokens; None if there is no such model."""
+    try:
+        model = made_of(family, changes)[1]
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for value in model.parameters():
+                value.normal_(std=value.shape[-1] ** -0.5)
+            tokens = torch.arange(2, 2 + TOKENS)[None] % VOCABULARY
+            logits = model(input_ids=tokens, use_cache=False).logits
+    except Exception:
+        return None
+    return [tuple(value.shape) for value in model.state_dict().values()], logits.tolist()
+
+
 def difference(config, weights, seen, family):
-    """How far our layers are off, read as a family of ours; an error tells why they can't be."""
-    whole, worst = plan(config.to_dict() | {"model_type": family}), 0.0
+    """How far our layers are off, read as a family of ours, and from which token on, in the worst layer."""
+    whole, worst, first = plan(config.to_dict() | {"model_type": family}), 0.0, 0
+    before = sum(not layer.causal for layer in whole.layers) % len(whole.layers)
     for name, (x, wanted) in seen.items():
-        index = int(re.findall(r"\.(\d+)\.", f"{name}.")[-1])
+        index = int(re.findall(r"\.(\d+)\.", f"{name}.")[-1]) + before
         layer = whole.layers[index]
+        if layer.kind not in ATTENTION and family == config.model_type:
+            continue
         kind = LatentAttention if layer.latent else MultiHeadAttention
         made = kind.from_config(whole, index, weights=weights, dtype=torch.float64)
         given = (x,) if layer.latent else (x, x, x)
         with torch.no_grad():
-            off = made(*given, causal=layer.causal) - wanted
-        worst = max(worst, float(off.abs().max() / wanted.abs().max()))
-    if not seen:
+            off = (made(*given, causal=layer.causal) - wanted).abs() / wanted.abs().max()
+        if off.max() > worst:
+            worst, first = (
+                float(off.max()),
+                int((off > EQUAL).amax((0, 2)).float().argmax()),
+            )
+    if not any(layer.kind in ATTENTION for layer in whole.layers) or not seen:
         raise ValueError("no attention was seen")
-    return worst
+    return worst, first
 
 
 def refused(error):
@@ -181,23 +292,21 @@ def explained(family, known):
     for label, changes in variations(family):
         try:
             states.append((label, *build(family, changes)))
-        except Late:
-            raise
         except Exception as error:
             if not states:
                 return {"built": refused(error)}
-    for name in known:
+    own = states[0][1].model_type
+    for name in [own] if own in known else known:
         told = {"equal": [], "refused": []}
         for label, config, weights, seen in states:
             try:
-                off = difference(config, weights, seen, name)
-            except Late:
-                raise
+                off, first = difference(config, weights, seen, name)
             except Exception as error:
                 told["refused"].append(label)
                 reason = refused(error)
             else:
-                reason = "" if off <= EQUAL else f"{label}: off by {off:.1e}"
+                what = f"{OTHER if first else ALONE} from token {first} on differ"
+                reason = "" if off <= EQUAL else f"{label}: off by {off:.1e}, {what}"
                 told["equal"] += [label] * (off <= EQUAL)
                 told["difference"] = max(off, told.get("difference", 0.0))
             if reason and (label == states[0][0] or label not in told["refused"]):
@@ -208,13 +317,16 @@ def explained(family, known):
             found[name] = {**told, "difference": float(f"{told['difference']:.0e}")}
     best = sorted(found, key=lambda name: (-len(found[name]["equal"]), name))
     if not best:
-        return {"unlike": {name: reasons[name] for name in near or ("llama", "qwen3")}}
+        shown = near or {"llama", "qwen3", own} & reasons.keys()
+        if any(own in names.split() for names in data("told.json")):
+            return {"told": proved(family), "unlike": reasons}
+        return {"unlike": {name: reasons[name] for name in sorted(shown)}}
     return {"as": best, **found[best[0]]}
 
 
 def stop(*_):
     """End a family that takes too long."""
-    raise Late
+    raise Late(f"no answer in {SECONDS} seconds")
 
 
 def main(names):
@@ -229,8 +341,8 @@ def main(names):
         signal.alarm(SECONDS)
         try:
             record[family] = explained(family, known)
-        except Late:
-            record[family] = {"built": f"no answer in {SECONDS} seconds"}
+        except (Late, Exception) as error:
+            record[family] = {"built": refused(error)}
         signal.alarm(0)
         record = dict(sorted(record.items()))
         kept = {"transformers": transformers.__version__, "date": str(date.today())}

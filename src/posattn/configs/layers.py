@@ -260,6 +260,7 @@ class Layer:
         ranks: the widths of the narrower vectors through which projections go, by what they project.
         streams: how many kinds of tokens attend together, each with projections and norms of its own.
         delta: the sizes of a layer with the delta rule; None for another.
+        told: what else it does, in words, which nothing here computes.
     """
 
     index: int
@@ -300,6 +301,7 @@ class Layer:
     ranks: tuple[tuple[str, int], ...] = ()
     streams: int = 1
     delta: Delta | None = None
+    told: str = ""
 
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"

@@ -15,7 +15,10 @@ __all__ = ["arrays", "attention_weights"]
 
 ROLES = ("query", "key", "value", "output")
 # tables that old checkpoints keep, and norms of what surrounds the attention
-IGNORED = ("bias", "masked_bias", "rotary_emb.inv_freq", "self.rotary_embeddings.inv_freq")
+IGNORED = (
+    *("bias", "masked_bias", "rotary_emb.inv_freq", "self.rotary_embeddings.inv_freq"),
+    *("ln.weight", "ln.bias", "self_attn_layer_norm.weight", "self_attn_layer_norm.bias"),
+)
 INDEXERS = data("indexers.json")  # how families name the arrays of an indexer
 TABLE = "relative_attention_bias.weight"
 AROUND = ("LayerNorm.weight", "LayerNorm.bias")
@@ -88,6 +91,7 @@ class Names:
         fused: the name of one projection for queries, keys and values; None if each has its own.
         split: cuts the fused rows into queries, keys and values.
         norms: the names of the norms of queries and keys.
+        gate: the name of the projection of gates; None if its rows are among those of queries.
         transposed: whether matrices are kept as `(d_in, d_out)`.
     """
 
@@ -103,6 +107,7 @@ class Names:
     fused: str | None = None
     split: Callable[[Any, Any], tuple[Any, Any, Any]] | None = None
     norms: tuple[str, str] = ("q_norm", "k_norm")
+    gate: str | None = None
     transposed: bool = False
 
     def place(self, plan, index):
@@ -156,6 +161,8 @@ def _wanted(layer, names):
     own = dict(zip(ROLES, names.separate, strict=True))
     if layer.shares_values:
         del own["value"]
+    if layer.gate and names.gate is not None:
+        own["gate"], offsets["gate"] = names.gate, False
     if names.fused is not None:
         for role in ROLES[:3]:
             del own[role]
@@ -168,7 +175,7 @@ def _wanted(layer, names):
             )
     for role, name in own.items():
         for kind in ("weight", "bias") if offsets[role] else ("weight",):
-            gated = layer.gate and role == "query"
+            gated = layer.gate and names.gate is None and role == "query"
             cut = _gated(kind) if gated else _as_is(role, kind)
             roles = tuple(f"{one}.{kind}" for one in (role, "gate")[: 1 + gated])
             parts[f"{role} ({kind})"] = Wanted(f"{name}.{kind}", cut, roles)
@@ -260,6 +267,12 @@ def grouped(array, layer):
     )
 
 
+def fourfold(array, layer):
+    """In four parts, one for each accelerator that CodeGen was trained on: queries, values, keys."""
+    parts = array.reshape(4, 3, -1, *array.shape[1:])
+    return tuple(parts[:, i].reshape(-1, *array.shape[1:]) for i in (0, 2, 1))
+
+
 def _shape(role, layer):
     """Of an array of a role."""
     part, _, kind = role.partition(".")
@@ -282,7 +295,7 @@ def _shape(role, layer):
     return (rows[part],) if kind == "bias" else (rows[part], columns)
 
 
-SPLITS = {"stacked": stacked, "grouped": grouped, None: None}
+SPLITS = {"stacked": stacked, "grouped": grouped, "fourfold": fourfold, None: None}
 NAMES = {
     family: Names(**{**given, "split": SPLITS[given.get("split")]})
     for families, given in data("weights.json").items()

@@ -17,7 +17,8 @@ def sentence(layer):
         nowhere = "" if told else ", no position"
         if layer.delta is not None:
             return f"{layer.kind}{nowhere}; {layer.delta.words()}"
-        return f"{layer.kind}{nowhere}; not computed by posattn"
+        sizes = f"; {layer.told}" if layer.told else ""
+        return f"{layer.kind}{nowhere}{sizes}; not computed by posattn"
     parts = [_seen(layer)]
     if layer.table is not None:
         parts[0] += f", {layer.table[0]} table of {layer.table[1]} rows at the input"
@@ -65,6 +66,8 @@ def _turned(layer):
     rope = layer.rope
     width = layer.head_dim if layer.latent is None else layer.latent.rotary_dim
     parts = [f"rotary base {_number(rope.base)}", PAIRS[rope.layout]]
+    if min(rope.frequencies) < 0:
+        parts.append("backward")
     rotation = 2 * sum(f != 0 for f in rope.frequencies)
     if rotation < width:
         which = "last " if rope.last else ""
@@ -140,7 +143,7 @@ def _scored(layer):
         parts.append(f"values times {layer.value_scale:.6g}")
     if layer.gate or layer.head_gate:
         parts.append("gated output" if layer.gate else "each head's output gated")
-    return parts
+    return parts + [layer.told] * bool(layer.told)
 
 
 def _number(value):

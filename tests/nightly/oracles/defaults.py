@@ -18,13 +18,14 @@ from posattn import configs
 
 CONFIGS = Path(configs.__file__).parent
 FILE = CONFIGS / "defaults.json"
-TABLES = ("equal.json", "encoders.json", "diffusion.json", "decoders.json")
+TABLES = ("equal.json", "encoders.json", "diffusion.json", "decoders.json", "told.json")
 MODULES = ("decoders.py", "experts.py")
 BASES = {  # of classes that rotate each kind of layer by another: the keys of older files
     "gemma3_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
     "mimo_v2_flash": {"rope_theta": "full_attention", "swa_rope_theta": "sliding_attention"},
     "step3p5": {"rope_theta": "full_attention"},
     "modernbert": {"global_rope_theta": "full_attention", "local_rope_theta": "sliding_attention"},
+    "modernbert-decoder": {"global_rope_theta": "full_attention", "local_rope_theta": "sliding_attention"},
     "olmo3": {"rope_theta": "full_attention"},
     "deepseek_v4": {"rope_theta": "main", "compress_rope_theta": "compress"},
 }  # fmt: skip
@@ -33,10 +34,11 @@ BASES = {  # of classes that rotate each kind of layer by another: the keys of o
 def names_read():
     """All strings that the families' code and data could take for the name of a key."""
     tables = " ".join((CONFIGS / name).read_text("utf-8") for name in TABLES)
-    found = set(re.findall(r'"(\w+)"', tables))
+    found = set(re.findall(r'["{*](\w+)(?=["}*])', tables))
     for file in [*CONFIGS.glob("families/*.py"), *(CONFIGS / name for name in MODULES)]:
         nodes = ast.walk(ast.parse(file.read_text("utf-8")))
-        found |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+        told = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+        found |= told | set(re.findall(r"{(\w+)}", " ".join(told)))
     return found
 
 

@@ -13,11 +13,12 @@ from posattn.configs.families import (
     older,
     patterns,
     qwen,
+    told,
 )
 
 __all__ = ["FAMILIES"]
 
-MODULES = deepseek, diffusion, encoders, hybrid, llama, older, patterns, qwen
+MODULES = deepseek, diffusion, encoders, hybrid, llama, older, patterns, qwen, told
 #: The families that are known: from a `model_type` to the function that reads it.
 FAMILIES = {name: read for module in MODULES for name, read in module.FAMILIES.items()}
 FAMILIES |= {name: FAMILIES[other] for name, other in data("same.json").items()}

@@ -74,23 +74,6 @@ def qwen2_5_vision(keys, **options):
     )
 
 
-def both(keys):
-    """A layer of an encoder, or of a decoder if it says so."""
-    layer = stack.offset(stack.alone(keys))
-    return replace(layer, causal=keys.flag("is_decoder", absent=False))
-
-
-def esm(keys):
-    """ESM: a rotation, or a learned table."""
-    layer = both(keys)
-    kind = keys.choice("position_embedding_type", among=("rotary", "absolute"))
-    rows = keys.count("max_position_embeddings")
-    if kind == "absolute":
-        keys.ignore("rope_theta")
-        return stack.equal(keys, layer, table=("learned", rows))
-    return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
-
-
 def modernbert(keys):
     """ModernBERT: every third layer sees all, by a base of its own."""
     layer = stack.alone(keys)
@@ -160,11 +143,11 @@ def t5(keys):
 
 
 def two(keys, tables, bias=(True,) * 3):
-    """An encoder with a decoder behind it, each with a table and keys of its own (Whisper, Marian)."""
+    """An encoder with a decoder behind it, each with a table and keys of its own (Whisper, Marian, BART)."""
     layers = []
     for (heads, count), (kind, rows) in zip(SIDES, tables, strict=True):
         layer = stack.offset(stack.alone(keys, dim=("d_model",), heads=(heads,)))
-        layer = replace(layer, use_bias=bias, table=(kind, keys.count(rows)))
+        layer = replace(layer, use_bias=tuple(bias), table=(kind, keys.count(rows)))
         layer = replace(layer, causal=count == "decoder_layers")
         layers += [layer] * keys.count(count, most=10_000)
     keys.ignore("num_hidden_layers", "share_encoder_decoder_embeddings")
@@ -175,22 +158,17 @@ SIDES = (
     ("encoder_attention_heads", "encoder_layers"),
     ("decoder_attention_heads", "decoder_layers"),
 )
-HEARD = ("sinusoidal", "max_source_positions"), ("learned", "max_target_positions")
-READ = ("sinusoidal", "max_position_embeddings")
 EQUAL = data("encoders.json")
 FAMILIES = {
     **{
-        name: partial(encoder, **told)
+        name: partial(two if "tables" in told else encoder, **told)
         for key, told in EQUAL.items()
         for name in key.split()
     },
     "deberta": partial(deberta, later=False),
     "deberta-v2": partial(deberta, later=True),
-    "esm": esm,
-    "marian": partial(two, tables=(READ, READ)),
     "modernbert": modernbert,
     "mt5": t5,
     "qwen2_5_vl_vision": partial(qwen2_5_vision, **EQUAL["qwen2_5_vl_vision"]),
     "t5": t5,
-    "whisper": partial(two, tables=HEARD, bias=(True, False, True)),
 }

@@ -1,7 +1,6 @@
-"""Jamba and MiniMax, where some layers attend to pairs, and Inkling, which adds profiles to the scores."""
+"""Hybrids that a row of told.json cannot say, and Inkling, which adds profiles to the scores."""
 
 from dataclasses import replace
-from functools import partial
 
 from posattn.configs.families import stack
 from posattn.configs.families.deepseek import latent
@@ -9,87 +8,13 @@ from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED, Keys
-from posattn.configs.layers import Layer, Profiles, Temperature
+from posattn.configs.layers import Profiles, Temperature
 from posattn.configs.recurrent import Delta
 
 __all__ = ["FAMILIES"]
 
 NEAR, FAR = "hybrid_sliding", "hybrid"
-STATE_SPACES = {
-    **dict.fromkeys((FULL, "attention")),
-    **dict.fromkeys((LINEAR, "mamba"), "state space"),
-}
 SPARSE = "minimax_m3_sparse"
-LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
-
-
-def jamba(keys):
-    """Jamba: one layer in some attends, without position; the others are state spaces."""
-    period = keys.count("attn_layer_period")
-    start = keys.count("attn_layer_offset", least=0)
-    keys.only("sliding_window")
-    return stack.mixed(
-        keys,
-        stack.plain(keys, head_dim=False),
-        STATE_SPACES,
-        pattern=lambda place: "attention" if place % period == start else "mamba",
-        names=("layers_block_type", "layer_types"),
-    )
-
-
-def nemotron_h(keys):
-    """Nemotron-H and Nemotron 3: a few layers attend, without position; each network is a layer, too."""
-    each = keys.count("head_dim", "attention_head_dim", most=2**16)
-    layer = layer_of(keys, bias=False, head_dim=False, each=each)
-    keys.ignore("rope_theta", "partial_rotary_factor", "attention_bias")
-    keys.ignore("hybrid_override_pattern")
-    given = keys.values.get("hybrid_override_pattern")
-    if isinstance(given, str):
-        if set(given) - set(LETTERS):
-            raise keys.error(
-                f"hybrid_override_pattern must be of M, E, * and -, got {given!r:.60}"
-            )
-        keys = keys.changed(layers_block_type=[LETTERS[letter] for letter in given])
-    elif keys.values.get("num_hidden_layers") is None:
-        listed = keys.sequence("layers_block_type", "layer_types")
-        keys = keys.changed(num_hidden_layers=len(listed))
-    network = "no attention, a network"
-    words = STATE_SPACES | {"moe": network, "mlp": network}
-    return stack.mixed(keys, layer, words, names=("layers_block_type", "layer_types"))
-
-
-def granite_hybrid(keys):
-    """Granite 4: a few layers attend, with a rotation or without; the others are state spaces."""
-    layer = layer_of(keys, scale="attention_multiplier")
-    kind = keys.choice("position_embedding_type", among=("rope", "nope"), absent="nope")
-    keys.ignore("rope_theta", "rope_parameters", "rope_scaling")
-    rope = stack.rotation(keys, layer.head_dim) if kind == "rope" else None
-    names = ("layer_types", "layers_block_type")
-    return stack.mixed(keys, replace(layer, rope=rope), STATE_SPACES, names=names)
-
-
-def lfm2(keys):
-    """LFM2: some layers attend, with norms; the others are short convolutions."""
-    layer = layer_of(keys, bias=False, norm=RMS | {"eps": "norm_eps"})
-    keys.ignore("num_heads", "use_pos_enc")
-    chosen = keys.sequence("full_attn_idxs", absent=None)
-    words = {FULL: None, "conv": "short convolution"}
-    return stack.mixed(
-        keys,
-        replace(layer, rope=stack.rotation(keys, layer.head_dim)),
-        words,
-        pattern=lambda place: FULL if chosen is None or place in chosen else "conv",
-    )
-
-
-def mllama(keys):
-    """Llama 3.2 with vision: some layers attend to the picture only."""
-    layer = layer_of(keys, bias=False, head_dim=False)
-    layer = replace(layer, rope=stack.rotation(keys, layer.head_dim))
-    across = keys.sequence("cross_attention_layers", absent=[3, 8, 13, 18, 23, 28, 33, 38])
-    words = {FULL: None, "cross": "cross attention to the image"}
-    pattern = lambda place: "cross" if place in across else FULL  # noqa: E731
-    return stack.mixed(keys, layer, words, pattern=pattern)
 
 
 def kimi_linear(keys):
@@ -166,18 +91,6 @@ def nemotron_nas(keys):
         return stack.with_groups(keys, layer, groups)
 
     return stack.stacked(keys, made)
-
-
-def minimax(keys):
-    """MiniMax: layers of linear attention between those that attend to pairs."""
-    layer = stack.plain(keys)
-    keys.ignore("full_attn_alpha_factor", "full_attn_beta_factor")
-    keys.ignore("linear_attn_alpha_factor", "linear_attn_beta_factor")
-    window = stack.sliding_window(keys)
-    pairs = stack.windowed(keys, layer, SLIDING if window else FULL, window)
-    pairs = replace(pairs, rope=stack.rotation(keys, layer.head_dim, partial=True))
-    words = {FULL: None, LINEAR: "linear attention"}
-    return stack.mixed(keys, pairs, words, pattern=stack.all_but(2, FULL, LINEAR))
 
 
 def inkling(keys):
@@ -279,31 +192,12 @@ def part_of(keys, layer):
     return rope
 
 
-def recurrent(keys, what):
-    """A stack of equal layers without attention, of which a plan says what they are."""
-    keys.ignore("head_dim", "num_heads")
-    return stack.equal(keys, Layer(0, what, keys.count("hidden_size"), 1, 1, 1, scale=1.0))
-
-
 FAMILIES = {
-    **{
-        name: partial(recurrent, what="state space")
-        for name in ("falcon_mamba", "mamba", "mamba2")
-    },
-    "rwkv": partial(recurrent, what="recurrence of sums that fade"),
-    "xlstm": partial(recurrent, what="recurrence of a matrix"),
     "inkling_text": inkling,
-    "granitemoehybrid": granite_hybrid,
-    "jamba": jamba,
     "kimi_linear": kimi_linear,
-    "lfm2": lfm2,
-    "lfm2_moe": lfm2,
-    "minimax": minimax,
     "minimax_m2": minimax_m2,
     "minimax_m3": minimax_m3,
     "minimax_m3_vl_text": minimax_m3,
-    "mllama_text_model": mllama,
     "nemotron-nas": nemotron_nas,
     "olmo_hybrid": olmo_hybrid,
-    "nemotron_h": nemotron_h,
 }

@@ -10,13 +10,23 @@ from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm, Temperature
 from posattn.configs.rotation import TRAINED
 
-__all__ = ["FAMILIES", "RMS", "decoder", "layer_of", "norm_of"]
+__all__ = ["FAMILIES", "RMS", "decoder", "layer_of", "norm_of", "required"]
 
 RMS = {"kind": "rms", "eps": "rms_norm_eps"}
 
 
 def layer_of(
-    keys, *, bias="attention_bias", output=None, norm=None, scale=None, clip=None, **sizes
+    keys,
+    *,
+    bias="attention_bias",
+    output=None,
+    norm=None,
+    scale=None,
+    clip=None,
+    gate=False,
+    head_gate=False,
+    told="",
+    **sizes,
 ):
     """A layer before it is told of positions.
 
@@ -26,16 +36,20 @@ def layer_of(
             list if each has its own.
         output: whether the output's has one, or the key; as the others if None.
         norm: for `norm_of`, the norms of queries and keys.
-        scale: the key of the factor on scores.
+        scale: the factor on scores, or its key.
         clip: the key of the number at which projections are clipped.
+        gate: whether each entry of the output is gated, or the key that says so.
+        head_gate: likewise each head.
+        told: for `filled`, what else it does.
         sizes: for `plain`.
     """
     layer = stack.plain(keys, **sizes)
     each = bias if isinstance(bias, list) else [bias] * 3
-    *offsets, output = (
+    *offsets, output, gate, head_gate = (
         keys.flag(said, absent=False) if isinstance(said, str) else said
-        for said in (*each, each[0] if output is None else output)
+        for said in (*each, each[0] if output is None else output, gate, head_gate)
     )
+    scale = keys.number(scale) if isinstance(scale, str) else scale
     norm = None if norm is None else norm_of(keys, **norm)
     return replace(
         layer,
@@ -43,8 +57,11 @@ def layer_of(
         use_output_bias=output,
         query_norm=norm,
         key_norm=norm,
-        scale=layer.scale if scale is None else keys.number(scale),
+        scale=layer.scale if scale is None else scale,
         clip=None if clip is None else keys.number(clip, absent=None),
+        gate=gate,
+        head_gate=head_gate,
+        told=stack.filled(keys, told),
     )
 
 
@@ -56,27 +73,14 @@ def norm_of(keys, *, kind, eps, flag=None, absent=False, **options):
     return Norm(kind, keys.number(eps), **options)
 
 
-def decoder(
-    keys,
-    *,
-    only=(),
-    ignored=(),
-    window=False,
-    still=(),
-    sinks=False,
-    methods=None,
-    rope=None,
-    **options,
-):
+def decoder(keys, *, only=(), ignored=(), window=False, methods=None, rope=None, **options):
     """A stack of layers that rotate.
 
     Args:
         keys: of the configuration.
         only: keys that may be absent, and the value they must otherwise have.
         ignored: keys that say nothing about this family's attention.
-        window: whether all layers have the window, if there is one; `"kinds"` if `layer_types` says which.
-        still: the kinds of layers that do not rotate.
-        sinks: whether heads have sinks.
+        window: whether all layers have the window, if there is one.
         methods: the methods of scaling that the family knows, if not all.
         rope: for `rotation`.
         options: for `layer_of`.
@@ -84,12 +88,8 @@ def decoder(
     for name, value in only:
         keys.only(name, value)
     keys.ignore(*ignored)
-    layer = replace(layer_of(keys, **options), sinks=sinks)
-    rope = partial(stack.rotation, keys, layer.head_dim, **(rope or {}))
-    if window == "kinds":
-        told = lambda kind: None if kind in still else rope(kind=stack.nested(keys, kind))  # noqa: E731
-        return stack.patterned(keys, layer, None, told)
-    rope = rope()
+    layer = layer_of(keys, **options)
+    rope = stack.rotation(keys, layer.head_dim, **(rope or {}))
     if methods is not None and rope.method not in methods:
         known = " or ".join(map(repr, methods))
         raise keys.error(f"rope_type must be {known}, got {rope.method!r}")
@@ -139,15 +139,18 @@ def hunyuan(keys):
     return decoder(keys, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
 
 
-def told(options):
+def required(options):
     """The options of a family, where a table can only write `required` for what a class must define."""
     if isinstance(options, dict):
-        return {name: told(value) for name, value in options.items()}
+        return {name: required(value) for name, value in options.items()}
     return REQUIRED if options == "required" else options
 
 
 FAMILIES = {
-    **{name: partial(decoder, **told(given)) for name, given in data("equal.json").items()},
+    **{
+        name: partial(decoder, **required(given))
+        for name, given in data("equal.json").items()
+    },
     "hunyuan_v1_dense": hunyuan,
     "hunyuan_v1_moe": hunyuan,
     "ministral3": ministral3,

@@ -56,18 +56,12 @@ def gptj(keys):
     keys.known(rotary=True, scale_attn_weights=True)
     turns = keys.count("rotary_dim", most=layer.head_dim)
     rotated = rope(
-        {"rope_theta": 1e4}, turns, layout="interleaved", family="gptj: rotary_dim"
+        {"rope_theta": 1e4},
+        turns,
+        layout="interleaved",
+        family=f"{keys.family}: rotary_dim",
     )
     return stack.equal(keys, layer, rope=rotated)
-
-
-def opt(keys):
-    """OPT: a learned table, after two rows that nothing uses."""
-    layer = stack.alone(keys)
-    bias = keys.flag("enable_bias", absent=True)
-    keys.ignore("word_embed_proj_dim")
-    table = ("learned", keys.count("max_position_embeddings"))
-    return stack.equal(keys, stack.offset(layer, bias), table=table)
 
 
 def mpt(keys):
@@ -224,13 +218,13 @@ FAMILIES = {
     "baichuan": baichuan,
     "bloom": bloom,
     "chatglm": chatglm,
+    "codegen": gptj,
     "falcon": falcon,
     "gpt2": gpt2,
     "gpt_bigcode": partial(gpt2, groups=True),
     "gptj": gptj,
     "minicpmv": minicpmv,
     "mpt": mpt,
-    "opt": opt,
     "params.json": params,
     "qwen": qwen,
     "yuan": yuan,

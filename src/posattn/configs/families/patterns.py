@@ -15,18 +15,6 @@ RATES = {"rope_theta": "rope_theta", "partial_rotary_factors": "partial_rotary_f
 BASES = {FULL: "rope_theta", SLIDING: "rope_local_base_freq"}  # of Gemma 3
 
 
-def gemma2(keys):
-    """Gemma 2: capped scores, and a window in every other layer."""
-    cap = keys.number("attn_logit_softcapping", null=None)
-    keys.only("use_bidirectional_attention", False)
-    keys.ignore("final_logit_softcapping")
-    layer = layer_of(keys)
-    scale = keys.number("query_pre_attn_scalar") ** -0.5
-    rope = stack.rotation(keys, layer.head_dim)
-    layer = replace(layer, soft_cap=cap, scale=scale)
-    return stack.patterned(keys, layer, stack.all_but(2), lambda kind: rope)
-
-
 def gemma3(keys):
     """Gemma 3: five layers in six slide and rotate by a base of their own; transformers caps nothing."""
     keys.only("attn_logit_softcapping")
@@ -127,13 +115,6 @@ def owner(keys, kind, place, own):
             f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
         )
     return found[-1]
-
-
-def gpt_oss(keys):
-    """gpt-oss: sinks, and a window in every other layer."""
-    layer = replace(layer_of(keys), sinks=True)
-    rope = stack.rotation(keys, layer.head_dim)
-    return stack.patterned(keys, layer, stack.all_but(2), lambda kind: rope)
 
 
 def olmo3(keys):
@@ -255,17 +236,6 @@ def turns_of(keys):
     return turns
 
 
-def cohere2(keys):
-    """Cohere 2: layers that slide rotate, the others have no position."""
-    layer = layer_of(keys, head_dim=False)
-    keys.only("head_dim", layer.head_dim)
-    rope = stack.rotation(keys, layer.head_dim, layout="interleaved")
-    pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=4)
-    return stack.patterned(
-        keys, layer, stack.all_but(pattern), lambda kind: rope if kind == SLIDING else None
-    )
-
-
 def exaone4(keys):
     """EXAONE 4: with windows, likewise; without, all layers rotate."""
     layer = layer_of(keys, bias=False, norm=RMS)
@@ -333,13 +303,10 @@ def temperature_of_llama4(keys):
 
 
 FAMILIES = {
-    "cohere2": cohere2,
     "exaone4": exaone4,
     "exaone4_5_text": exaone4,
-    "gemma2": gemma2,
     "gemma3_text": gemma3,
     "gemma4_text": gemma4,
-    "gpt_oss": gpt_oss,
     "llama4_text": llama4,
     "mimo_v2_flash": mimo_v2,
     "olmo3": olmo3,

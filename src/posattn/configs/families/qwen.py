@@ -1,4 +1,4 @@
-"""Qwen: windows from some layer on, sections for pictures, and linear layers with gated ones between."""
+"""Qwen: windows from some layer on, sections for pictures, and the sizes of linear layers."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.recurrent import Delta
 
-__all__ = ["FAMILIES"]
+__all__ = ["FAMILIES", "delta_of"]
 
 QSA = "n_heads", "head_dim", "budget", "compress_ratio"
 
@@ -39,11 +39,9 @@ def qwen(keys, *, slides=late, rope=None, **options):
     return stack.patterned(keys, layer, pattern, lambda kind: turned, window)
 
 
-def with_linear(keys, qsa=False, **rope):
-    """Qwen3-Next, 3.5 and 4-Exp: gated attention in some layers, a linear recurrence in the others."""
-    layer = layer_of(keys, norm=RMS | {"plus_one": True})
-    keys.only("attn_output_gate", True)
-    delta = Delta(
+def delta_of(keys):
+    """The sizes of a layer with the gated delta rule."""
+    return Delta(
         keys.count("linear_num_value_heads"),
         keys.count("linear_num_key_heads"),
         keys.count("linear_key_head_dim"),
@@ -51,35 +49,29 @@ def with_linear(keys, qsa=False, **rope):
         keys.count("linear_conv_kernel_dim", absent=4, most=256),
         eps=keys.number("rms_norm_eps"),
     )
-    rotated = stack.rotation(keys, layer.head_dim, partial=REQUIRED, **rope)
-    interval = keys.count("full_attention_interval", absent=4)
-    layer = replace(layer, gate=True, rope=rotated)
-    words = {FULL: None, LINEAR: "linear attention"}
-    if qsa:
-        layer, delta = with_blocks(keys, layer), replace(delta, gate=gate_of(keys))
-        words["indexed_attention"] = None
-    pattern = stack.all_but(interval, LINEAR)
-    return stack.mixed(keys, layer, words, delta, pattern=pattern)
 
 
-def with_blocks(keys, layer):
-    """Qwen4-Exp's attention: an indexer chooses groups of keys by their mean."""
+def with_blocks(keys):
+    """Qwen4-Exp: gated attention to groups of keys, which an indexer chooses by their mean, and states."""
+    layer = layer_of(keys, norm=RMS | {"plus_one": True})
+    keys.only("attn_output_gate", True)
+    rope = {"partial": REQUIRED, "sections": [11, 11, 10], "alternating": True}
+    turned = stack.rotation(keys, layer.head_dim, **rope)
     count = {name: keys.count(f"indexer_{name}", most=2**24) for name in QSA}
     keys.only("indexer_kv_heads", 1)
     index = Indexer(count["n_heads"], count["head_dim"], pooled="mean")
     chosen = {"selected": count["budget"], "block": count["compress_ratio"]}
-    return replace(layer, indexer=index, **chosen)
-
-
-def gate_of(keys):
-    """What acts on the output gates of the recurrence."""
+    layer = replace(layer, gate=True, rope=turned, indexer=index, **chosen)
     gate = keys.choice("output_gate_type", among=("silu", "sigmoid"), absent=None)
-    return gate or keys.choice("hidden_act", among=("silu", "sigmoid"), absent="silu")
+    gate = gate or keys.choice("hidden_act", among=("silu", "sigmoid"), absent="silu")
+    interval = keys.count("full_attention_interval", absent=4)
+    words = {FULL: None, LINEAR: "linear attention", "indexed_attention": None}
+    delta = replace(delta_of(keys), gate=gate)
+    return stack.mixed(keys, layer, words, delta, pattern=stack.all_but(interval, LINEAR))
 
 
 QWEN2 = partial(qwen, bias=True, output=False)
 WITH_PICTURES = partial(QWEN2, head_dim=False, rope={"sections": [16, 24, 24]})
-SECTIONED = partial(with_linear, sections=[11, 11, 10], alternating=True)
 FAMILIES = {
     "mimo": partial(qwen, output=False),
     "qwen2": QWEN2,
@@ -95,9 +87,6 @@ FAMILIES = {
     "qwen2_vl": WITH_PICTURES,
     "qwen2_vl_text": WITH_PICTURES,
     "qwen3": partial(qwen, norm=RMS),
-    "qwen3_5_moe_text": SECTIONED,
-    "qwen3_5_text": SECTIONED,
     "qwen3_moe": partial(qwen, norm=RMS, slides=lambda place, bound: True),
-    "qwen3_next": with_linear,
-    "qwen4_exp_text": partial(SECTIONED, qsa=True),
+    "qwen4_exp_text": with_blocks,
 }

@@ -1,5 +1,7 @@
 """What families share: the sizes of heads, the rotation, the kinds of layers, and a stack of them."""
 
+import math
+import re
 from dataclasses import replace
 
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
@@ -8,14 +10,17 @@ from posattn.configs.rotation import METHODS, OTHER_NAMES, OUTSIDE, TRAINED, rop
 
 __all__ = [
     "CHUNKED",
+    "DEPTH",
     "FULL",
     "LINEAR",
+    "LONGEST",
     "SLIDING",
     "all_but",
     "alone",
     "beside",
     "by_kind",
     "equal",
+    "filled",
     "kinds",
     "mixed",
     "nested",
@@ -28,6 +33,7 @@ __all__ = [
     "section_of",
     "sliding_window",
     "slopes",
+    "spoken",
     "stacked",
     "windowed",
     "with_groups",
@@ -35,6 +41,7 @@ __all__ = [
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
+DEPTH = "num_hidden_layers", "n_layer", "num_layers", "n_layers"
 ELSEWHERE = "llama_4_scaling_beta", "max_position_embeddings"  # no rotation's
 LONGEST = 2**62  # of positions, which no array is made of
 LIMITED = {  # kinds of layers that see a part: what they are called, and where the size stands
@@ -109,7 +116,17 @@ def slopes(layer, scale=1.0):
     return Slopes(tuple(scale * slope for slope in found))
 
 
-def stacked(keys, change, *, names=("num_hidden_layers", "n_layer"), **options):
+def filled(keys, words):
+    """Words in which `{key}` stands for what a key holds, and `{key*key}` for a product."""
+
+    def number(found):
+        product = math.prod(keys.count(*name.split("|")) for name in found[1].split("*"))
+        return str(product)
+
+    return re.sub(r"{(.+?)}", number, words)
+
+
+def stacked(keys, change, *, names=DEPTH, **options):
     """The layers of a stack, each made by a function of its place."""
     count = keys.count(*names, most=10_000, **options)
     return numbered(change(place) for place in range(count))
@@ -128,7 +145,7 @@ def equal(keys, layer, **changes):
 
 def kinds(keys, pattern=None, among=(FULL, SLIDING), names=("layer_types",)):
     """The kind of each layer: from `layer_types`, or by a pattern of the place if it is absent."""
-    count = keys.count("num_hidden_layers", "n_layer", most=10_000)
+    count = keys.count(*DEPTH, most=10_000)
     absent = REQUIRED if pattern is None else None
     given = keys.sequence(*names, length=count, absent=absent)
     if given is None:
@@ -180,15 +197,21 @@ def mixed(keys, layer, words, delta=None, **options):
     Args:
         keys: of the configuration.
         layer: one that attends.
-        words: from a kind of layer to what it is; None if it attends.
+        words: from a kind of layer to what it is, and for `filled` its sizes; None if it attends.
         delta: the sizes of the others, if they have the delta rule.
         options: for `kinds`.
     """
     bare = replace(layer, rope=None, delta=delta)
     layers = {
-        name: replace(bare, kind=said) if said else layer for name, said in words.items()
+        name: spoken(keys, bare, said) if said else layer for name, said in words.items()
     }
     return by_kind(keys, layers, **options)
+
+
+def spoken(keys, layer, words):
+    """The layer as another mechanism in words, `"what; sizes"`."""
+    what, _, sizes = words.partition("; ")
+    return replace(layer, kind=what, told=filled(keys, sizes))
 
 
 def windowed(keys, layer, kind, size):
@@ -213,6 +236,7 @@ def rotation(
     names=None,
     sections=None,
     alternating=False,
+    backward=False,
 ):
     """How queries and keys rotate, from the newer form of the configuration or the older one.
 
@@ -227,6 +251,7 @@ def rotation(
         names: methods under other names, as Phi-3's.
         sections: of the pairs, in the code of a family whose keys may leave them out.
         alternating: whether these alternate.
+        backward: whether pairs rotate the other way.
     """
     found, where = _parameters(keys)
     if kind is not None:
@@ -272,6 +297,8 @@ def rotation(
         raise keys.error(
             "mrope_interleaved must be false, since sections of this family do not alternate"
         )
+    if backward:
+        turned = replace(turned, frequencies=tuple(-w for w in turned.frequencies))
     return replace(turned, interleaved=True) if alternating else turned
 
 
@@ -291,6 +318,8 @@ def beside(ropes, axes, turn=1.0):
 def nested(keys, kind):
     """The kind of layer if `rope_parameters` has a dictionary for each, None if all share one."""
     found = keys.values.get("rope_parameters")
+    if not keys.values.keys() & {"rope_parameters", "rope_scaling", "rope_theta"}:
+        found = keys.defaults.get("rope_parameters")
     each = isinstance(found, dict) and any(isinstance(v, dict) for v in found.values())
     return kind if each else None
 

@@ -1,0 +1,184 @@
+"""Stacks of several kinds of layers, by told.json: what attends, and in words what nothing here computes."""
+
+import re
+from dataclasses import replace
+from functools import partial
+
+from posattn.configs.data import data
+from posattn.configs.families import deepseek, qwen, stack
+from posattn.configs.families.llama import layer_of, required
+from posattn.configs.keys import OPTIONAL, REQUIRED, shown
+from posattn.configs.layers import Layer
+
+__all__ = ["FAMILIES"]
+
+
+def mixture(
+    keys,
+    *,
+    kinds,
+    names=("layer_types",),
+    pattern=None,
+    inner=None,
+    groups=None,
+    only=(),
+    ignored=(),
+    counts=None,
+    bases=None,
+    repeated=1,
+    **common,
+):
+    """A stack of layers of several kinds.
+
+    Args:
+        keys: of the configuration.
+        kinds: from a kind, or several, to the options of `attending`, or to words for `stack.spoken`.
+        names: the keys of the list of kinds.
+        pattern: for `placed`, where no key has such a list.
+        inner: the key of a section with further keys.
+        groups: the key of the number of heads of keys, if it has another name.
+        only: keys that may be absent, and the value they must otherwise have.
+        ignored: keys that say nothing about this family's attention.
+        counts: the key of a list of the number of heads of each layer.
+        bases: the key of a list of the base of each layer, 0 where nothing rotates.
+        repeated: how many layers of attention each layer of the stack has.
+        common: options of `attending` that all kinds share.
+    """
+    keys.ignore(*ignored)
+    if inner is not None:
+        keys = keys.changed(**(keys.section(inner) or {}))
+    if groups is not None:
+        keys = keys.changed(num_key_value_heads=keys.count(groups))
+    for name, *known in only:
+        keys.only(name, *known)
+    kinds = {name: row for names, row in kinds.items() for name in names.split()}
+    keys.ignore("num_key_value_heads", "sliding_window")  # which some kinds don't read
+    listed = next((n for n in names if isinstance(keys.values.get(n), list)), None)
+    given = keys.values.get("num_hidden_layers", keys.defaults.get("num_hidden_layers"))
+    if listed and given is None and not keys.defaults.keys() & stack.DEPTH:
+        keys = keys.changed(num_hidden_layers=len(keys.values[listed]))
+    count = keys.count(*stack.DEPTH, most=10_000)
+    rule = None if pattern is None or listed else placed(keys, pattern)
+    keys.ignore(*re.findall(r"\w+", str(pattern)))
+    kind = stack.kinds(keys, rule, among=tuple(kinds), names=names)
+    many = counts and keys.sequence(counts, length=count, absent=None)
+    turns = bases and keys.sequence(bases, length=count, absent=None)
+
+    def made(place):
+        row, own = kinds[kind[place]], keys
+        if isinstance(row, str):
+            width = keys.count(*common.get("dim", ["hidden_size"]))
+            return stack.spoken(keys, Layer(0, "", width, 1, 1, 1), row)
+        row = common | row
+        if turns:
+            told = (keys.section("rope_parameters") or {}) | {"rope_theta": turns[place]}
+            own = keys.without("rope_theta").changed(rope_parameters=told)
+            row = row | ({} if turns[place] else {"rope": None})
+        layer = attending(own, kind[place], **required(row))
+        if many:
+            layer = stack.with_groups(keys, layer, layer.num_kv_heads, heads=many[place])
+        return layer
+
+    found = [layer for place in range(count) for layer in [made(place)] * repeated]
+    return stack.numbered(found)
+
+
+def attending(
+    keys,
+    kind,
+    *,
+    rope=None,
+    nested=False,
+    turns=None,
+    window=None,
+    latent=None,
+    delta=False,
+    **options,
+):
+    """A layer that attends, or one with the delta rule.
+
+    Args:
+        keys: of the configuration.
+        kind: of the layer.
+        rope: for `rotation`; None if nothing rotates.
+        nested: whether `rope_parameters` may have a dictionary for each kind.
+        turns: the key that says whether anything does.
+        window: the key of the window, and where it may be absent, what it is a part of, and which.
+        latent: for `deepseek.latent`, if keys and values come from a latent vector.
+        delta: whether the layer has the delta rule.
+        options: for `layer_of`; and `sinks`, `table`, the key `causal`, and `sharper`, a factor on scores.
+    """
+    if "each" in options:
+        options["each"] = keys.count(*options["each"], most=2**16)
+    sharper, changes = options.pop("sharper", 1.0), {"sinks": options.pop("sinks", False)}
+    if "table" in options:
+        changes["table"] = (options["table"][0], keys.count(options.pop("table")[1]))
+    if "causal" in options:
+        changes["causal"] = keys.flag(options.pop("causal"), absent=False)
+    if latent is not None:
+        layer = deepseek.latent(keys, **latent)
+        changes |= options | {"told": stack.filled(keys, options.get("told", ""))}
+    else:
+        layer = layer_of(keys, **options)
+    layer = replace(layer, **changes, scale=sharper * layer.scale)
+    if "query_pre_attn_scalar" in keys.defaults:
+        layer = replace(layer, scale=keys.number("query_pre_attn_scalar") ** -0.5)
+    if "attn_logit_softcapping" in keys.defaults:
+        layer = replace(layer, soft_cap=keys.number("attn_logit_softcapping", null=None))
+    if delta:
+        return replace(layer, kind="linear attention", delta=qwen.delta_of(keys))
+    if turns is not None and keys.take([turns], absent=False)[1] not in (True, "rope"):
+        keys.only(turns, False, "nope")
+        keys.ignore("rope_parameters", "rope_scaling", "rope_theta")
+        rope = None
+    if rope is not None:
+        rope["kind"] = stack.nested(keys, kind) if nested else None
+        layer = replace(layer, rope=stack.rotation(keys, layer.head_dim, **rope))
+    if window is None:
+        return layer
+    name, *whole = window if isinstance(window, list) else [window]
+    size = keys.count(
+        name, absent=None if whole else OPTIONAL, null=None, most=stack.LONGEST
+    )
+    if size is None and whole:
+        size = keys.count(whole[0]) // whole[1]
+    if size is None and "sliding" in kind:
+        raise keys.missing(name, why=", but layer_types has layers that are sliding")
+    return layer if size is None else replace(layer, kind="sliding", window=size)
+
+
+def placed(keys, rule):
+    """The pattern of a stack: one kind, a list, a key's value, those listed, or every so many."""
+    if isinstance(rule, str):
+        return lambda place: rule
+    if "cycle" in rule:
+        cycle = rule["cycle"]
+        cycle = keys.sequence(cycle) if isinstance(cycle, str) else cycle
+        return lambda place: cycle[place % len(cycle)]
+    if "letters" in rule:
+        name, word = keys.take([rule["letters"]])
+        if not isinstance(word, str) or set(word) - rule.keys():
+            known = ", ".join(letter for letter in rule if len(letter) == 1)
+            raise keys.error(f"{name} must be of {known}, got {shown(word)}")
+        return lambda place: rule[word[place]] if place < len(word) else None
+    if "value" in rule:
+        value = keys.choice(rule["value"], among=rule["among"])
+        return lambda place: value
+    if "listed" in rule:
+        listed = keys.sequence(rule["listed"], absent=rule.get("absent"))
+        if listed is None:
+            return lambda place: rule["otherwise"]
+        return lambda place: rule["kind"] if place in listed else rule["else"]
+    every, start = (
+        keys.count(*names, absent=REQUIRED if value is None else value, least=least)
+        for (value, *names), least in ((rule["every"], 1), (rule["from"], 0))
+    )
+    start %= every
+    return lambda place: rule["kind"] if place % every == start else rule["else"]
+
+
+FAMILIES = {
+    name: partial(mixture, **told)
+    for names, told in data("told.json").items()
+    for name in names.split()
+}
