@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
-from posattn.configs.families import deepseek, qwen, stack
+from posattn.configs.families import deepseek, qwen, stack, turning
 from posattn.configs.families.llama import layer_of, required
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.layers import Layer
@@ -132,8 +132,8 @@ def attending(
         keys.ignore("rope_parameters", "rope_scaling", "rope_theta")
         rope = None
     if rope is not None:
-        rope["kind"] = stack.nested(keys, kind) if nested else None
-        layer = replace(layer, rope=stack.rotation(keys, layer.head_dim, **rope))
+        rope["kind"] = turning.nested(keys, kind) if nested else None
+        layer = replace(layer, rope=turning.rotation(keys, layer.head_dim, **rope))
     if window is None:
         return layer
     name, *whole = window if isinstance(window, list) else [window]
