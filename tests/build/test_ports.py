@@ -33,7 +33,15 @@ COLUMNS_ONLY = {
     "use_output_bias",
     "sinks",
 }
-COLUMNS_ONLY |= {"query_norm", "key_norm", "value_norm", "soft_cap", "gate", "select"}
+COLUMNS_ONLY |= {
+    "query_norm",
+    "key_norm",
+    "value_norm",
+    "soft_cap",
+    "gate",
+    "select",
+    "indexer",
+}
 COLUMNS_ONLY |= {"query_positions", "coordinates", "cache"}  # beyond the section
 SELF_ATTENTION = {"key", "value"}  # which a port must be given
 

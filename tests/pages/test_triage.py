@@ -12,6 +12,8 @@ def test_every_symptom_leads_somewhere(page):
     assert all("{ref}`" in row or "{doc}`" in row for row in rows)
 
 
-def test_the_command_is_understood(page):
-    (command,) = re.findall(r"^\$ python -m posattn (.*)$", page.text, re.M)
-    assert parser().parse_args(command.split()).model == "mine.py:model"
+def test_the_commands_are_understood(page):
+    commands = re.findall(r"^\$ python -m posattn (.*)$", page.text, re.M)
+    *compared, diagnosed = (parser().parse_args(command.split()) for command in commands)
+    assert [(c.a, c.b) for c in compared][0] == ("folder", "model.gguf")
+    assert diagnosed.model == "mine.py:model"

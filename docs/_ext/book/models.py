@@ -203,8 +203,11 @@ def noted(model, notes, count):
 def keys_of(record):
     """The keys of a file that attention reads, also those of its text model."""
     for key, value in record.items():
-        if isinstance(value, dict) and key.endswith("config"):
-            yield from keys_of(value)
+        if isinstance(value, dict):
+            inner = keys_of(value)
+            yield from (
+                inner if key.endswith("config") else (f"{key}.{line}" for line in inner)
+            )
         elif isinstance(value, list) and len(value) > 8:
             yield f"{key} = a list of {len(value)}"
         elif not key.startswith("_"):
@@ -245,7 +248,7 @@ def page(model, notes, count, engines):
     return PAGE.format(
         name=model.name,
         description=json.dumps(
-            f"{model.name}, {len(model.plan.layers)} layers: {first}"[:240]
+            f"{model.name}, {len(model.plan.layers)} layers: {first}"[:160]
         ),
         keywords=json.dumps(", ".join([model.name, *words, *sorted(model.traits)])),
         intro=intro(model),
