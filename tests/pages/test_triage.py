@@ -15,5 +15,5 @@ def test_every_symptom_leads_somewhere(page):
 def test_the_commands_are_understood(page):
     commands = re.findall(r"^\$ python -m posattn (.*)$", page.text, re.M)
     *compared, diagnosed = (parser().parse_args(command.split()) for command in commands)
-    assert [(c.a, c.b) for c in compared][0] == ("folder", "model.gguf")
+    assert (compared[0].a, compared[0].b) == ("folder", "model.gguf")
     assert diagnosed.model == "mine.py:model"
