@@ -34,6 +34,7 @@ KINDS = {  # of layers, by their letter
 }
 THREAD = re.compile(r"([\w.-]+/[\w.-]+) (#\d+(?:, #\d+)*)")
 RECORD = re.compile(r" \((?:twins|world)/.*?\)")
+ABOUT = re.compile(r"^\w*(?:rope|rotary|window|index)")  # keys that people look for
 PLAIN = "All layers see everything, and all pairs rotate as the base says."
 PAGE = """---
 orphan: true
@@ -242,7 +243,8 @@ def page(model, notes, count, engines):
     """The page of one model."""
     keys, lines = [*dict.fromkeys(keys_of(model.record))], [*told(model)]
     path, source = model.record["_name_or_path"], model.record["_source"]
-    words = [path, model.plan.model_type, *(key.partition(" ")[0] for key in keys)]
+    spoken = (key.partition(" ")[0] for key in keys if ABOUT.search(key))
+    words = [model.name, path, model.plan.model_type, *spoken, *sorted(model.traits)]
     seen = sorted(engines_of(model, engines))
     first = lines[0].rpartition("\n")[2].strip()
     return PAGE.format(
@@ -250,7 +252,7 @@ def page(model, notes, count, engines):
         description=json.dumps(
             f"{model.name}, {len(model.plan.layers)} layers: {first}"[:160]
         ),
-        keywords=json.dumps(", ".join([model.name, *words, *sorted(model.traits)])),
+        keywords=json.dumps(", ".join(words)),
         intro=intro(model),
         strip=drawn(model),
         layers=listed(lines),

@@ -38,8 +38,8 @@ def pieces(node, level, weight):
             yield weighed(f"h{level}", child.astext(), (8 - level) * weight, node["ids"][0])
         elif isinstance(child, addnodes.desc_signature):
             yield weighed("p", child.get("fullname", ""), weight)
-        elif "place" in child.get("classes", ()):
-            continue
+        elif {"place", "models"} & {*child.get("classes", ())}:
+            continue  # the cards of models have pages of their own
         elif isinstance(child, nodes.TextElement) and not isinstance(child, PASSED):
             if words := text(child).strip():
                 yield weighed("p", words, weight)
