@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Versions: jax 0.10.2 (wrong), jax 0.10.1 (right).
+# Versions: jax 0.10.2; jax 0.10.1, which is right, beside it.
 # Expected: jax.jit changes rounding, not results: k * (w * g[:, None, :]).sum(-1, keepdims=True), with w of
 #   (n, n), g of (h, n) and k of (h, n, d), is the same to 1e-5 with jit and without.
 # Seen: on a CPU, from about 8 by 64 by 128 entries on, jax 0.10.2 with jit returns other numbers without a
@@ -12,6 +12,8 @@ set -euo pipefail
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
 cat > "$T/sum.py" <<'PY'
+import sys
+
 import jax
 import numpy as np
 
@@ -30,18 +32,13 @@ for heads in (1, 8, 32):
     plain = np.abs(np.asarray(scaled(*map(jax.numpy.asarray, (w, g, k)))) - want).max()
     print(f"jax {jax.__version__}, {heads} heads: off by {worst:.1e} with jit, {plain:.1e} without")
     assert plain < 1e-4
-assert (worst > 1) == (jax.__version__ == "0.10.2")
+assert worst > 1 if sys.argv[1] == "wrong" else worst < 1e-4
 PY
 export JAX_PLATFORMS=cpu
-for version in 0.10.1 0.10.2; do
-  python3 -m venv "$T/$version"
-  "$T/$version/bin/pip" install --quiet "jax==$version" "jaxlib==$version"
-  "$T/$version/bin/python" "$T/sum.py"
-done
-XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= "$T/0.10.2/bin/python" - "$T/sum.py" <<'PY'
-import re
-import sys
-
-code = re.sub(r"assert \(worst.*", "assert worst < 1e-4", open(sys.argv[1]).read())
-exec(compile(code, sys.argv[1], "exec"))
-PY
+python3 -m venv "$T/before"
+"$T/before/bin/pip" install --quiet jax==0.10.1 jaxlib==0.10.1 numpy==2.4.6
+python3 -m venv "$T/env"
+"$T/env/bin/pip" install --quiet jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6
+"$T/before/bin/python" "$T/sum.py" right
+"$T/env/bin/python" "$T/sum.py" wrong
+XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= "$T/env/bin/python" "$T/sum.py" right
