@@ -13,10 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "docs" / "_records"
 ENVIRONMENTS = ROOT / ".nox" / "world"
-BROKEN = (
-    subprocess.SubprocessError,
-    json.JSONDecodeError,
-)  # what other software may end in
+# what other software may end in
+BROKEN = subprocess.SubprocessError, json.JSONDecodeError
 VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 

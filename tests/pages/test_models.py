@@ -35,7 +35,7 @@ def test_each_tick_has_a_rule(page):
     assert css.count(":checked) .models li") == len(page.torch.does)
 
 
-def test_each_model_has_a_page():
+def test_each_model_has_a_page(page):
     for name, record in FILES.items():
         text, family = (
             Path("docs/models", f"{name}.md").read_text("utf-8"),

@@ -16,10 +16,8 @@ __all__ = ["around", "beyond", "differences", "named", "weights"]
 
 SEEN = 0.1  # radians, from which on an angle counts as another
 ROUNDED = 1e-6  # of a frequency, which float32 may round off
-QUANTIZED, HALF = (
-    0.2,
-    5e-3,
-)  # how far off weights may be in a GGUF file, and in half precision
+# how far off weights may be in a GGUF file, and in half precision
+QUANTIZED, HALF = 0.2, 5e-3
 SCORES = "scale", "soft_cap", "bias", "query_norm", "key_norm"
 SIZES = "window", "chunk"
 APART = "index", "kind", "rope", "temperature", *SIZES

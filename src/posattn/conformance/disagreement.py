@@ -10,10 +10,8 @@ from posattn.conformance.vectors import UsageError
 __all__ = ["Disagreement", "causes", "disagreement", "states_of"]
 
 TOLERANCES = {"float32": 1e-3, "float16": 4e-3, "bfloat16": 3e-2, "llama.cpp": 7e-3}
-LOUD, SHARE = (
-    5,
-    0.05,
-)  # times the tolerance, or of the tokens, which rounding to half does not reach
+# times the tolerance, or of the tokens, which rounding to half does not reach
+LOUD, SHARE = 5, 0.05
 QUIET = 20  # times below the tolerance, where float32 still counts beside what exceeds it
 NATS = 10.0  # the least that differences of logarithms are relative to
 DEEPER = 8  # layers, over which causes tell apart what is near to rounding in one

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
@@ -57,7 +57,7 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True):
     if not turns:
         return layer
     layout = "interleaved" if interleaved else "half"
-    rope = replace(turning.rotation(keys, widths.rotary_dim, layout=layout), last=True)
+    rope = replace(rotary.rotation(keys, widths.rotary_dim, layout=layout), last=True)
     return replace(layer, rope=rope, scale=layer.scale * sharpened(keys, rope) ** 2)
 
 
@@ -218,16 +218,16 @@ def turning_of_v4(keys, head_dim, window_only):
         )
     options = {"base": base, "layout": "interleaved"}
     if "main" in (keys.values.get("rope_parameters") or {}):
-        rope = turning.rotation(keys, head_dim, kind=kind, partial=True, **options)
+        rope = rotary.rotation(keys, head_dim, kind=kind, partial=True, **options)
         return replace(rope, last=True)
     older = keys.without("partial_rotary_factor")
     if window_only:
         older = older.without("rope_scaling", "rope_parameters")
-    name, told = turning.section_of(older)
+    name, told = rotary.section_of(older)
     if "yarn" in (told.get("type"), told.get("rope_type")):
         told.setdefault("attention_factor", 1.0)  # which DeepSeek leaves out
         older = older.changed(**{name: told})
-    rope = turning.rotation(older, turns or int(head_dim * share), **options)
+    rope = rotary.rotation(older, turns or int(head_dim * share), **options)
     return replace(rope, last=True)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.families.llama import layer_of
 from posattn.configs.layers import Norm
 from posattn.configs.rotation import rope
@@ -43,7 +43,7 @@ def drawing(keys, *, axes, double=None, single=None):
     parts = [
         rope(BASE, width, layout="interleaved", family=keys.family) for width in widths
     ]
-    turned = turning.beside(parts, axes)
+    turned = rotary.beside(parts, axes)
     layer = replace(layer, causal=False, rope=turned, query_norm=norm, key_norm=norm)
     counts = [keys.count(name, most=10_000) if name else 0 for name in (double, single)]
     return stack.numbered([replace(layer, streams=2)] * counts[0] + [layer] * counts[1])

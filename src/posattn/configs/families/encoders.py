@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.families.llama import layer_of
 from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Buckets, Disentangled
@@ -38,10 +38,10 @@ def encoder(keys, *, causal=False, table=None, rope=None, axes=None, **options):
         kind, rows, *more = table
         layer = replace(layer, table=(kind, rows_of(keys, rows) + sum(more)))
     if axes is not None:
-        half = turning.rotation(keys, layer.head_dim // 2, **rope)
-        layer = replace(layer, rope=turning.beside([half, half], *axes))
+        half = rotary.rotation(keys, layer.head_dim // 2, **rope)
+        layer = replace(layer, rope=rotary.beside([half, half], *axes))
     elif rope is not None:
-        layer = replace(layer, rope=turning.rotation(keys, layer.head_dim, **rope))
+        layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim, **rope))
     return stack.stacked(keys, lambda place: layer, names=names)
 
 
@@ -83,7 +83,7 @@ def modernbert(keys):
     every = keys.count("global_attn_every_n_layers", absent=3)
     bases = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
     keys.ignore("decoder_bias", "max_position_embeddings")
-    rope = partial(turning.rotation_of, keys, layer.head_dim, bases=bases)
+    rope = partial(rotary.rotation_of, keys, layer.head_dim, bases=bases)
     pattern = lambda place: SLIDING if place % every else FULL  # noqa: E731
     return stack.patterned(keys, layer, pattern, rope, window)
 

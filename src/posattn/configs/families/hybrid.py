@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.families.deepseek import latent
 from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
@@ -54,7 +54,7 @@ def olmo_hybrid(keys):
     turns = "rope_theta" in keys.values or told.get("rope_theta") is not None
     if not turns:
         keys.ignore("rope_parameters")
-    rope = turning.rotation(keys, layer.head_dim) if turns else None
+    rope = rotary.rotation(keys, layer.head_dim) if turns else None
     key_heads = keys.count(
         "linear_num_key_heads", absent=layer.num_heads, null=layer.num_heads
     )
@@ -77,7 +77,7 @@ def olmo_hybrid(keys):
 def nemotron_nas(keys):
     """Llama-Nemotron: a search took the attention out of some layers, or changed its groups."""
     layer = layer_of(keys.without("num_key_value_heads"))
-    layer = replace(layer, rope=turning.rotation(keys, layer.head_dim))
+    layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim))
     count = keys.count("num_hidden_layers", most=10_000)
     told = [block["attention"] for block in keys.sequence("block_configs", length=count)]
 
@@ -158,7 +158,7 @@ def minimax_m3(keys):
         turns = keys.count("rotary_dim", absent=layer.head_dim)
         if turns != layer.head_dim:
             keys.notes += (f"rotary_dim = {turns}, as all {layer.head_dim} entries rotate",)
-        rope = turning.rotation(keys, layer.head_dim)
+        rope = rotary.rotation(keys, layer.head_dim)
     layer = replace(layer, rope=rope)
     told = keys.section("sparse_attention_config") or {}
     both = keys.changed(**told)
@@ -182,8 +182,8 @@ def part_of(keys, layer):
     absent = REQUIRED if share is None and not nested else None
     turns = keys.count("rotary_dim", absent=absent, most=2**16)
     if share is None:  # of which the class writes none where whole heads rotate
-        return turning.rotation(keys, turns or layer.head_dim)
-    rope = turning.rotation(keys, layer.head_dim, partial=REQUIRED)
+        return rotary.rotation(keys, turns or layer.head_dim)
+    rope = rotary.rotation(keys, layer.head_dim, partial=REQUIRED)
     if turns not in (None, rope.rotary_dim):
         raise keys.error(
             f"rotary_dim = {turns} and partial_rotary_factor = {share!r} contradict each other",

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm, Temperature
@@ -89,7 +89,7 @@ def decoder(keys, *, only=(), ignored=(), window=False, methods=None, rope=None,
         keys.only(name, value)
     keys.ignore(*ignored)
     layer = layer_of(keys, **options)
-    rope = turning.rotation(keys, layer.head_dim, **(rope or {}))
+    rope = rotary.rotation(keys, layer.head_dim, **(rope or {}))
     if methods is not None and rope.method not in methods:
         known = " or ".join(map(repr, methods))
         raise keys.error(f"rope_type must be {known}, got {rope.method!r}")
@@ -117,7 +117,7 @@ def ministral3(keys):
 
 def phimoe(keys):
     """Phi-3.5-MoE: offsets on all projections; LongRoPE, whose attention factor stands there twice."""
-    name, options = turning.section_of(keys)
+    name, options = rotary.section_of(keys)
     factors = options.pop("short_mscale", None), options.pop("long_mscale", None)
     if factors != (None, None):
         beyond = (keys.length or 0) > keys.count(TRAINED, absent=options.get(TRAINED, 4096))
@@ -128,7 +128,7 @@ def phimoe(keys):
 
 def hunyuan(keys):
     """Hunyuan: norms after the rotation, whose base grows by `alpha`, whatever the length."""
-    name, options = turning.section_of(keys)
+    name, options = rotary.section_of(keys)
     if options.get("alpha") and "dynamic" in (
         options.get("rope_type"),
         options.get("type"),

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from functools import partial
 
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.families.llama import FAMILIES as LLAMAS
 from posattn.configs.families.qwen import FAMILIES as QWENS
 from posattn.configs.families.stack import FULL, SLIDING
@@ -101,7 +101,7 @@ def falcon(keys):
     if keys.flag("alibi"):  # added before the scores are scaled
         keys.ignore("rope_theta", "rope_parameters", "rope_scaling")
         return stack.equal(keys, layer, bias=stack.slopes(layer, layer.scale))
-    return stack.equal(keys, layer, rope=turning.rotation(keys, layer.head_dim))
+    return stack.equal(keys, layer, rope=rotary.rotation(keys, layer.head_dim))
 
 
 def baichuan(keys):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.families.llama import RMS, layer_of
 from posattn.configs.families.stack import CHUNKED, FULL, SLIDING
 from posattn.configs.keys import REQUIRED, Keys, shown
@@ -31,9 +31,7 @@ def gemma3(keys):
         keys,
         layer,
         stack.all_but(pattern),
-        partial(
-            turning.rotation_of, keys, layer.head_dim, bases=BASES, unscaled=(SLIDING,)
-        ),
+        partial(rotary.rotation_of, keys, layer.head_dim, bases=BASES, unscaled=(SLIDING,)),
         window,
     )
 
@@ -62,7 +60,7 @@ def gemma4(keys):
     layers = {SLIDING: layer, FULL: wide}
     for name in sorted(set(kind)):
         width = layers[name].head_dim
-        rope = turning.rotation(keys, width, kind=name, partial=name == FULL)
+        rope = rotary.rotation(keys, width, kind=name, partial=name == FULL)
         if rope.rotary_dim < width:
             raise keys.error(
                 "rope_type must be 'proportional' where partial_rotary_factor is below 1, "
@@ -130,7 +128,7 @@ def olmo3(keys):
 def of_olmo3(keys, head_dim, kind):
     """The rotation of a kind of layer: nested, or in the older form, where sliding layers are not scaled."""
     if keys.values.get("rope_parameters"):
-        return turning.rotation(keys, head_dim, kind=kind)
+        return rotary.rotation(keys, head_dim, kind=kind)
     base = keys.number("rope_theta", "rope_parameters", above=1)
     if base != 500_000:
         raise keys.error(
@@ -138,9 +136,7 @@ def of_olmo3(keys, head_dim, kind):
             "sliding ones by 500000",
             do="write rope_parameters for each",
         )
-    return turning.rotation(
-        keys if kind == FULL else keys.without("rope_scaling"), head_dim
-    )
+    return rotary.rotation(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
 
 
 def mimo_v2(keys):
@@ -167,7 +163,7 @@ def mimo_v2(keys):
     slides = keys.sequence("hybrid_layer_pattern", length=count, absent=usual)
     bases = {FULL: "rope_theta", SLIDING: "swa_rope_theta"}
     wide, rope = (
-        turning.rotation_of(keys, layer.head_dim, name, bases, partial=True)
+        rotary.rotation_of(keys, layer.head_dim, name, bases, partial=True)
         for name in (FULL, SLIDING)
     )
     wide = replace(layer, rope=wide)
@@ -201,8 +197,8 @@ def step3p5(keys):
                 inner = inner.changed(**{of_one: value[listed.index(kind)]})
         many = layer.num_heads if kind == FULL else heads
         own = stack.with_groups(keys, layer, layer.num_kv_heads, heads=many)
-        options = {"kind": turning.nested(inner, kind), "partial": True}
-        own = replace(own, rope=turning.rotation(inner, layer.head_dim, **options))
+        options = {"kind": rotary.nested(inner, kind), "partial": True}
+        own = replace(own, rope=rotary.rotation(inner, layer.head_dim, **options))
         return stack.windowed(keys, own, kind, window)
 
     layers = {kind: made(kind) for kind in sorted(set(listed))}
@@ -212,7 +208,7 @@ def step3p5(keys):
 def smollm3(keys):
     """SmolLM3: every fourth layer has no position, and those have the window if it is used."""
     layer = layer_of(keys)
-    rope = turning.rotation(keys, layer.head_dim)
+    rope = rotary.rotation(keys, layer.head_dim)
     turns = turns_of(keys)
     used = keys.flag("use_sliding_window", absent=False)
     window = stack.sliding_window(keys) if used else None
@@ -243,7 +239,7 @@ def turns_of(keys):
 def exaone4(keys):
     """EXAONE 4: with windows, likewise; without, all layers rotate."""
     layer = layer_of(keys, bias=False, norm=RMS)
-    rope = turning.rotation(keys, layer.head_dim)
+    rope = rotary.rotation(keys, layer.head_dim)
     window = stack.sliding_window(keys)
     pattern = pattern_of_exaone(keys) if window else None
     keys.ignore("sliding_window_pattern")
@@ -273,7 +269,7 @@ def llama4(keys):
     """Llama 4: layers that rotate see their chunk only, with norms behind; queries of the others grow."""
     eps = keys.number("rms_norm_eps")
     layer = layer_of(keys)
-    rope = turning.rotation(keys, layer.head_dim, layout="interleaved")
+    rope = rotary.rotation(keys, layer.head_dim, layout="interleaved")
     turns = turns_of(keys)
     chunk = keys.count("attention_chunk_size", null=None, most=2**62)
     normed = keys.flag("use_qk_norm")

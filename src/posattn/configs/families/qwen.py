@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from posattn.configs.families import stack, turning
+from posattn.configs.families import rotary, stack
 from posattn.configs.families.llama import RMS, layer_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.indexers import Indexer
@@ -30,7 +30,7 @@ def qwen(keys, *, slides=late, rope=None, **options):
         options: for `layer_of`.
     """
     layer = layer_of(keys, **options)
-    turned = turning.rotation(keys, layer.head_dim, **(rope or {}))
+    turned = rotary.rotation(keys, layer.head_dim, **(rope or {}))
     used = keys.flag("use_sliding_window", absent=False)
     keys.ignore("sliding_window", "max_window_layers")
     window = stack.sliding_window(keys) if used else None
@@ -56,7 +56,7 @@ def with_blocks(keys):
     layer = layer_of(keys, norm=RMS | {"plus_one": True})
     keys.only("attn_output_gate", True)
     rope = {"partial": REQUIRED, "sections": [11, 11, 10], "alternating": True}
-    turned = turning.rotation(keys, layer.head_dim, **rope)
+    turned = rotary.rotation(keys, layer.head_dim, **rope)
     count = {name: keys.count(f"indexer_{name}", most=2**24) for name in QSA}
     keys.only("indexer_kv_heads", 1)
     index = Indexer(count["n_heads"], count["head_dim"], pooled="mean")

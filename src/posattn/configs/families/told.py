@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
-from posattn.configs.families import deepseek, qwen, stack, turning
+from posattn.configs.families import deepseek, qwen, rotary, stack
 from posattn.configs.families.llama import layer_of, required
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.layers import Layer
@@ -13,7 +13,7 @@ from posattn.configs.layers import Layer
 __all__ = ["FAMILIES"]
 
 
-def mixture(
+def of_several_kinds(
     keys,
     *,
     kinds,
@@ -62,7 +62,7 @@ def mixture(
     keys.ignore(*re.findall(r"\w+", str(pattern)))
     kind = stack.kinds(keys, rule, among=tuple(kinds), names=names)
     many = counts and keys.sequence(counts, length=count, absent=None)
-    turns = bases and keys.sequence(bases, length=count, absent=None)
+    own_bases = bases and keys.sequence(bases, length=count, absent=None)
 
     def made(place):
         row, own = kinds[kind[place]], keys
@@ -70,10 +70,12 @@ def mixture(
             width = keys.count(*common.get("dim", ["hidden_size"]))
             return stack.spoken(keys, Layer(0, "", width, 1, 1, 1), row)
         row = common | row
-        if turns:
-            told = (keys.section("rope_parameters") or {}) | {"rope_theta": turns[place]}
+        if own_bases:
+            told = (keys.section("rope_parameters") or {}) | {
+                "rope_theta": own_bases[place]
+            }
             own = keys.without("rope_theta").changed(rope_parameters=told)
-            row = row | ({} if turns[place] else {"rope": None})
+            row = row | ({} if own_bases[place] else {"rope": None})
         layer = attending(own, kind[place], **required(row))
         if many:
             layer = stack.with_groups(keys, layer, layer.num_kv_heads, heads=many[place])
@@ -89,7 +91,7 @@ def attending(
     *,
     rope=None,
     nested=False,
-    turns=None,
+    rotates=None,
     window=None,
     latent=None,
     delta=False,
@@ -102,7 +104,7 @@ def attending(
         kind: of the layer.
         rope: for `rotation`; None if nothing rotates.
         nested: whether `rope_parameters` may have a dictionary for each kind.
-        turns: the key that says whether anything does.
+        rotates: the key that says whether anything does.
         window: the key of the window, and where it may be absent, what it is a part of, and which.
         latent: for `deepseek.latent`, if keys and values come from a latent vector.
         delta: whether the layer has the delta rule.
@@ -127,13 +129,13 @@ def attending(
         layer = replace(layer, soft_cap=keys.number("attn_logit_softcapping", null=None))
     if delta:
         return replace(layer, kind="linear attention", delta=qwen.delta_of(keys))
-    if turns is not None and keys.take([turns], absent=False)[1] not in (True, "rope"):
-        keys.only(turns, False, "nope")
+    if rotates is not None and keys.take([rotates], absent=False)[1] not in (True, "rope"):
+        keys.only(rotates, False, "nope")
         keys.ignore("rope_parameters", "rope_scaling", "rope_theta")
         rope = None
     if rope is not None:
-        rope["kind"] = turning.nested(keys, kind) if nested else None
-        layer = replace(layer, rope=turning.rotation(keys, layer.head_dim, **rope))
+        rope["kind"] = rotary.nested(keys, kind) if nested else None
+        layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim, **rope))
     if window is None:
         return layer
     name, *whole = window if isinstance(window, list) else [window]
@@ -178,7 +180,7 @@ def placed(keys, rule):
 
 
 FAMILIES = {
-    name: partial(mixture, **told)
+    name: partial(of_several_kinds, **told)
     for names, told in data("told.json").items()
     for name in names.split()
 }

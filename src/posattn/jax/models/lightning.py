@@ -159,7 +159,7 @@ class LightningIndexer:
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
-        return key if self.pooled == "mean" else self._turned(key, positions)
+        return key if self.pooled == "mean" else self._rotated(key, positions)
 
     def __call__(
         self,
@@ -214,7 +214,7 @@ class LightningIndexer:
             ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]
             padded = jnp.pad(key.astype(wide), ends)
             key = sum(padded[..., i : i + n_k, :] for i in range(size)) / size
-            key = self._turned(key.astype(query.dtype), positions)
+            key = self._rotated(key.astype(query.dtype), positions)
             scores = indexer_scores(query, key)[..., None, :, :]
         else:
             scores = query.astype(wide) @ key[..., None, :, :].mT.astype(wide)
@@ -242,7 +242,7 @@ class LightningIndexer:
         tokens = rising(jnp.where(kept, tokens + first, -1), n_k)
         return tokens[..., 0, :, :] if mean else tokens
 
-    def _turned(self, key, positions):
+    def _rotated(self, key, positions):
         """Keys, normalised and rotated."""
         norm = Norm("layer" if self.pooled is None else "rms", self.eps)
         key = HeadNorm(self.key_norm_weight, self.key_norm_bias, norm)(key)

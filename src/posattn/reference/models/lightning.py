@@ -148,7 +148,7 @@ class LightningIndexer:
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
-        return key if self.pooled == "mean" else self._turned(key, positions)
+        return key if self.pooled == "mean" else self._rotated(key, positions)
 
     def __call__(
         self,
@@ -204,7 +204,7 @@ class LightningIndexer:
             ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]
             padded = np.pad(key, ends)
             key = sum(padded[..., i : i + n_k, :] for i in range(size)) / size
-            scores = indexer_scores(query, self._turned(key, positions))[..., None, :, :]
+            scores = indexer_scores(query, self._rotated(key, positions))[..., None, :, :]
         else:
             scores = query @ key[..., None, :, :].mT
         seen = np.ones((1, 1), bool) if mask is None else mask
@@ -231,7 +231,7 @@ class LightningIndexer:
         tokens = rising(np.where(kept, tokens + first, -1))
         return tokens[..., 0, :, :] if mean else tokens
 
-    def _turned(self, key, positions):
+    def _rotated(self, key, positions):
         """Keys, normalised and rotated."""
         if self.pooled is None:
             key = key - np.mean(key, axis=-1, keepdims=True)

@@ -99,11 +99,9 @@ class LightningIndexer(nn.Module):
 
     def extra_repr(self) -> str:
         """The numbers, and what is no module."""
-        turned = "" if self.rotate is None else f", rotate={self.rotate!r}"
-        turned = (
-            f", size={self.size}, pooled={self.pooled!r}{turned}" if self.pooled else turned
-        )
-        return f"num_heads={self.num_heads}, count={self.count}{turned}"
+        rest = f", size={self.size}, pooled={self.pooled!r}" if self.pooled else ""
+        rest += "" if self.rotate is None else f", rotate={self.rotate!r}"
+        return f"num_heads={self.num_heads}, count={self.count}{rest}"
 
     @torch.no_grad()
     def keys(
@@ -123,7 +121,7 @@ class LightningIndexer(nn.Module):
         contract.sequence("x", x, self.key.in_features)
         contract.positions_of(x.shape, positions)
         key = self.key(x)
-        return key if self.pooled == "mean" else self._turned(key, positions)
+        return key if self.pooled == "mean" else self._rotated(key, positions)
 
     @torch.no_grad()
     def forward(
@@ -177,7 +175,7 @@ class LightningIndexer(nn.Module):
         wide = torch.promote_types(query.dtype, torch.float32)
         if mean:  # of each key and those after it
             key = functional.pad(key.to(wide), (0, 0, 0, size - 1)).unfold(-2, size, 1)
-            key = self._turned(key.mean(-1).to(query.dtype), positions)
+            key = self._rotated(key.mean(-1).to(query.dtype), positions)
             scores = indexer_scores(query, key)[..., None, :, :]
         else:
             scores = query.to(wide) @ key[..., None, :, :].mT.to(wide)
@@ -202,7 +200,7 @@ class LightningIndexer(nn.Module):
         tokens = rising((tokens + first).masked_fill(~kept, -1), n_k)
         return tokens[..., 0, :, :] if mean else tokens
 
-    def _turned(self, key, positions):
+    def _rotated(self, key, positions):
         """Keys, normalised and rotated."""
         key = normed(self.key_norm, key)[..., None, :, :]
         return rotated(self.rotate, 1, key, positions)[..., 0, :, :]
