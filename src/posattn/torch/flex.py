@@ -142,7 +142,7 @@ def attention(
 
     For a layer: `MultiHeadAttention(..., attention=posattn.torch.flex.attention)`.
     It was compared with our own function on the CPU, where it is the slower one. On an accelerator it has
-    not been measured yet: `nox -s record -- bench flex` measures both there, so try before you choose.
+    not been measured yet: `nox -s record -- bench attention` measures both there, so try before you choose.
 
     The blocks of a `Window`, of a `Chunk` and of `causal` are kept from call to call. Another mask is read
     again in each call, 1,024 queries at a time.

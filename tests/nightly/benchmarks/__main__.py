@@ -1,6 +1,5 @@
 """The command: `python -m tests.nightly.benchmarks [--again] [part ...]`."""
 
-import argparse
 import gc
 import hashlib
 import importlib
@@ -8,6 +7,7 @@ import inspect
 import json
 import os
 import sys
+from functools import partial
 from time import perf_counter
 
 from tests.nightly import recording
@@ -16,9 +16,7 @@ from tests.nightly.benchmarks import machine, measuring, records, tables
 
 def cases_of(parts):
     """The cases of some parts."""
-    modules = [
-        importlib.import_module(f"tests.nightly.benchmarks.{part}") for part in parts
-    ]
+    modules = (importlib.import_module(f"tests.nightly.benchmarks.{p}") for p in parts)
     return [case for module in modules for case in module.cases()]
 
 
@@ -82,43 +80,25 @@ def told(entry):
         for name, error in entry["wrong"].items()
     ]
     for peer, ratio in entry.get("ratio", {}).items():
-        times = (
-            "too much"
-            if ratio is None
-            else f"{ratio[1]:.2f} [{ratio[0]:.2f}, {ratio[2]:.2f}]"
-        )
-        said.append(f"{times} of {peer}")
+        times = ratio and f"{ratio[1]:.2f} [{ratio[0]:.2f}, {ratio[2]:.2f}]"
+        said.append(f"{times or 'too much'} of {peer}")
     if "rounds" in entry:
         said.append(f"{entry['rounds']} rounds")
     return "; ".join(said)
 
 
 def main(arguments=None):
-    """Run the parts that are named, or all; return the exit code."""
-    parser = argparse.ArgumentParser(prog="nox -s record -- bench", description=__doc__)
-    known = (*records.PARTS, *records.LATER)
-    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(known))
-    parser.add_argument(
-        "--again", action="store_true", help="measure what is recorded, too"
-    )
-    given = parser.parse_args(arguments)
-    if unknown := [part for part in given.parts if part not in known]:
-        parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(known)}")
+    """Measure the parts that are named, or all; return the exit code."""
+    again = {"action": "store_true", "help": "measure what is recorded, too"}
+    given = recording.asked("bench", main.__doc__, records.PARTS, arguments, again=again)
     about = machine.describe()
     path = records.FOLDER / f"{machine.kind(about)}.json"
-    print(
-        f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}",
-        flush=True,
-    )
-
-    def say(*words):
-        print(*words, flush=True)
-
+    say = partial(print, flush=True)
+    said = f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}"
+    say(said)
     measuring.keep_memory()
     try:
-        good = measure_all(
-            cases_of(given.parts or records.PARTS), path, about, given.again, say
-        )
+        good = measure_all(cases_of(given.chosen), path, about, given.again, say)
     except KeyboardInterrupt:
         say("\nstopped; what was measured is kept, and the same command goes on from here")
         return 130

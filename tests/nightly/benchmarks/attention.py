@@ -4,6 +4,7 @@ Theirs knows no position: it is the limit of what a scheme may cost.
 """
 
 from functools import cache, partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +17,13 @@ import posattn.jax
 import posattn.torch
 from posattn import reference
 from tests.nightly.benchmarks import machine
-from tests.nightly.benchmarks.measuring import Case, Contender, error, plain, rows
+from tests.nightly.benchmarks.measuring import Case, Contender, along, error, plain, rows
 
 PLAIN, ROTARY, ALIBI, T5 = SCHEMES = ("no position", "rotary", "ALiBi", "T5")
 ON_CPU = ((1, 4, 8192, 64),)
 ON_GPU = ((1, 16, 8192, 128), (1, 16, 65536, 128))
 BOUNDS = {"float32": 1e-5, "bfloat16": 2e-2}
 GRADIENT = 1e-4  # of float32, relative to the length of the gradient
-STEP = 1e-30
 BUCKETS = {"num_buckets": 32, "max_distance": 128, "bidirectional": False}
 FAR = {"max_distance": 128, "bidirectional": False}
 
@@ -74,13 +74,14 @@ def forward(scheme, shape, dtype, got):
 
 def backward(scheme, shape, got):
     """The error of gradients along a direction, relative to their length."""
-    *arrays, cotangent = drawn(shape)[..., :, :].astype(float)
-    directions = np.random.default_rng(2).normal(size=(3, *shape))
-    moved = [x + 1j * STEP * d for x, d in zip(arrays, directions, strict=True)]
-    change = exact(scheme, *moved).imag / STEP
-    want = (change * cotangent[..., rows(shape[-2]), :]).sum()
-    got = np.stack([plain(x) for x in got])
-    return float(abs((got * directions).sum() - want) / np.linalg.norm(got))
+    *arrays, cotangent = drawn(shape)
+    return along(partial(exact, scheme), arrays, cotangent, got)
+
+
+def checks(shape, dtype, slopes):
+    """What finds the error of an output, or of gradients."""
+    forwards = partial(forward, shape=shape, dtype=dtype)
+    return partial(backward, shape=shape) if slopes else forwards
 
 
 def torch_attention(scheme, heads, device):
@@ -117,6 +118,12 @@ def flex(scheme, shape, device):
     return partial(torch.compile(flex_attention), score_mod=change, block_mask=causal)
 
 
+KERNELS = {
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "FlashAttention": SDPBackend.FLASH_ATTENTION,
+}
+
+
 def fused(backend, q, k, v):
     """PyTorch's fused attention, by the kernel that is named."""
     with sdpa_kernel(backend):
@@ -126,15 +133,9 @@ def fused(backend, q, k, v):
 def in_torch(scheme, shape, dtype, slopes=False):
     """Ours, the fused attention, and FlexAttention where it knows the scheme."""
     device = machine.device()
-    arrays = [
-        torch.tensor(x, device=device).to(getattr(torch, dtype)) for x in drawn(shape)
-    ]
-    *inputs, cotangent = arrays
-    check = (
-        partial(backward, shape=shape)
-        if slopes
-        else partial(forward, shape=shape, dtype=dtype)
-    )
+    kind = {"device": device, "dtype": getattr(torch, dtype)}
+    *inputs, cotangent = (torch.tensor(x, **kind) for x in drawn(shape))
+    check = checks(shape, dtype, slopes)
 
     def entered(attend, scheme=scheme, limit=False):
         def call():
@@ -150,11 +151,7 @@ def in_torch(scheme, shape, dtype, slopes=False):
     contenders = {"ours": entered(torch_attention(scheme, shape[-3], device))}
     contenders["SDPA, no position"] = entered(sdpa, PLAIN, scheme != PLAIN)
     if device == "cuda":
-        kernels = {
-            "cuDNN": SDPBackend.CUDNN_ATTENTION,
-            "FlashAttention": SDPBackend.FLASH_ATTENTION,
-        }
-        for name, backend in kernels.items():
+        for name, backend in KERNELS.items():
             attend = partial(fused, backend)
             contenders[f"{name}, no position"] = entered(attend, PLAIN, scheme != PLAIN)
     if scheme != ROTARY and not slopes:
@@ -176,11 +173,7 @@ def jax_attention(scheme, heads):
 def in_jax(scheme, shape, dtype, slopes=False):
     """Ours beside `jax.nn.dot_product_attention`, both compiled; theirs wants heads after tokens."""
     *inputs, cotangent = [jnp.asarray(x, dtype) for x in drawn(shape)]
-    check = (
-        partial(backward, shape=shape)
-        if slopes
-        else partial(forward, shape=shape, dtype=dtype)
-    )
+    check = checks(shape, dtype, slopes)
 
     def entered(attend, scheme=scheme, theirs=False):
         def turn(x):
@@ -208,10 +201,8 @@ def code(column, scheme):
     """The modules that a scheme needs."""
     names = {PLAIN: (), ROTARY: ("rotary",), ALIBI: ("alibi",), T5: ("t5",)}[scheme]
     home = f"posattn.{column}"
-    return (
-        f"{home}.attention.attention",
-        *(f"{home}.position.{name}" for name in names),
-    )
+    positions = (f"{home}.position.{name}" for name in names)
+    return f"{home}.attention.attention", *positions
 
 
 def cases():
@@ -219,21 +210,15 @@ def cases():
     gpu = machine.device() == "cuda"
     dtype = "bfloat16" if gpu else "float32"
     found = []
-    for shape in ON_GPU if gpu else ON_CPU:
-        for name, column, make in (("PyTorch", "torch", in_torch), ("JAX", "jax", in_jax)):
-            for scheme in SCHEMES:
-                for slopes in (False, True):
-                    title = f"{name}, {scheme}" + (", with gradients" if slopes else "")
-                    title += f", n = {shape[-2]}" if gpu else ""
-                    bound = BOUNDS[dtype] if gpu or not slopes else GRADIENT
-                    found.append(
-                        Case(
-                            "attention",
-                            title,
-                            f"causal, {shape}, {dtype}",
-                            code(column, scheme),
-                            partial(make, scheme, shape, dtype, slopes),
-                            bound,
-                        )
-                    )
+    columns = ("PyTorch", "torch", in_torch), ("JAX", "jax", in_jax)
+    every = product(ON_GPU if gpu else ON_CPU, columns, SCHEMES, (False, True))
+    for shape, (name, column, make), scheme, slopes in every:
+        title = f"{name}, {scheme}" + ", with gradients" * slopes
+        title += f", n = {shape[-2]}" if gpu else ""
+        bound = BOUNDS[dtype] if gpu or not slopes else GRADIENT
+        setting, work = (
+            f"causal, {shape}, {dtype}",
+            partial(make, scheme, shape, dtype, slopes),
+        )
+        found.append(Case("attention", title, setting, code(column, scheme), work, bound))
     return found

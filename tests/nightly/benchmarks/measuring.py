@@ -14,6 +14,7 @@ import torch
 
 BUDGET = 10.0  # seconds for the rounds of a case
 LEAST, MOST = 5, 101  # rounds of a case, whatever they take
+STEP = 1e-30  # of a derivative in complex numbers
 
 
 class NotHere(Exception):
@@ -90,9 +91,8 @@ class Case:
     tokens: int | None = None
 
 
-@jax.default_matmul_precision(
-    "highest"
-)  # on a GPU it would round float32, and PyTorch does not
+# on a GPU it would round float32, and PyTorch does not
+@jax.default_matmul_precision("highest")
 def run(case):
     """Check and measure a case; a wrong contender is not measured, and nobody is if we are wrong."""
     contenders = case.make()
@@ -126,11 +126,8 @@ def ratio(ours, theirs):
     if None in (*ours, *theirs):
         return None
     pairs = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return (
-        statistics.quantiles(pairs, n=4, method="inclusive")
-        if len(pairs) > 1
-        else pairs * 3
-    )
+    several = len(pairs) > 1
+    return statistics.quantiles(pairs, n=4, method="inclusive") if several else pairs * 3
 
 
 def keep_memory():
@@ -161,6 +158,18 @@ def plain(x):
 def error(got, want):
     """The largest difference, relative to the largest number that is wanted, or to 1."""
     return float(np.abs(plain(got) - want).max() / max(1, np.abs(want).max()))
+
+
+def along(exact, arrays, cotangent, got):
+    """The error of gradients along a direction, relative to their length, by a derivative in complex numbers.
+
+    `exact` makes those rows of the right result that `rows` names; the cotangent is zero elsewhere.
+    """
+    directions = np.random.default_rng(2).normal(size=np.shape(arrays))
+    change = exact(*(np.asarray(arrays, float) + 1j * STEP * directions)).imag / STEP
+    want = (change * cotangent[..., rows(cotangent.shape[-2]), :].astype(float)).sum()
+    got = np.stack([plain(x) for x in got])
+    return float(abs((got * directions).sum() - want) / np.linalg.norm(got))
 
 
 def rows(n):

@@ -9,23 +9,17 @@ import io
 import json
 import tokenize
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "docs" / "_records" / "benchmarks"
+from tests.nightly.recording import RECORDS, ROOT
+
+FOLDER = RECORDS / "benchmarks"
 SOURCE = ROOT / "src"
 PARTS = ("rotate", "attention", "layer", "memory", "decoding", "states")
-LATER = (
-    "flex",
-)  # of no use on the machines that are recorded: it runs only if it is named
 
 
 def machines():
     """What was recorded, a machine each."""
-    return [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(FOLDER.glob("*.json"))
-    ]
+    return [json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))]
 
 
 def closure(modules):

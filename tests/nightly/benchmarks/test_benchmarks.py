@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from pathlib import Path
 
 import jax
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from tests.nightly.benchmarks import __main__ as command
 from tests.nightly.benchmarks import (
     attention,
-    flex,
     layer,
     machine,
     measuring,
@@ -19,17 +17,8 @@ from tests.nightly.benchmarks import (
 )
 from tests.nightly.benchmarks.measuring import Case, Contender
 
-ROOT = Path(__file__).parents[3]
-
-
 FILES = sorted(records.FOLDER.glob("*.json"))
-ABOUT = {
-    "name": "A machine",
-    "cores": 2,
-    "memory": 8,
-    "system": "some",
-    "versions": {"a": "1"},
-}
+ABOUT = {"name": "A machine", "cores": 2, "memory": 8, "system": "some", "versions": {}}
 CODE = ("posattn.torch.position.alibi",)
 SMALL = (1, 4, 96, 16)
 
@@ -121,29 +110,26 @@ def test_what_is_recorded_is_not_measured_again(path, monkeypatch):
     assert len(log) == 40
 
 
-def test_a_run_that_was_stopped_goes_on(path, monkeypatch, capsys):
+def test_a_run_that_was_stopped_goes_on_and_a_failing_case_stops_no_other(
+    path, monkeypatch, capsys
+):
     log = []
-    cases = [fake("one", log), breaking(KeyboardInterrupt())]
+    cases = [
+        breaking(ValueError("too\nlong")),
+        fake("one", log),
+        breaking(KeyboardInterrupt()),
+    ]
     monkeypatch.setattr(command, "cases_of", lambda parts: cases)
     monkeypatch.setattr(records, "FOLDER", path.parent)
     assert command.main([]) == 130
-    said = capsys.readouterr().out.strip().splitlines()
-    assert said[-1] == (
-        "stopped; what was measured is kept, and the same command goes on from here"
-    )
-    (kept,) = path.parent.glob("*.json")
-    assert list(recorded(kept)) == ["rotate/one"]
-    cases[1] = fake("two", log)
+    _, failed, *_, stopped = capsys.readouterr().out.strip().splitlines()
+    assert failed == "[ 1/3] rotate/breaking: FAILED, ValueError: too"
+    assert stopped.startswith("stopped; what was measured is kept")
+    cases[0], cases[2] = fake("none", log), fake("two", log)
     assert command.main(["rotate"]) == 0
-    assert len(log) == 20
-    assert list(recorded(kept)) == ["rotate/one", "rotate/two"]
-
-
-def test_a_case_that_fails_stops_no_other(path):
-    good, said = measured([breaking(ValueError("too\nlong")), fake()], path)
-    assert not good
-    assert said[0] == "[ 1/2] rotate/breaking: FAILED, ValueError: too"
-    assert list(recorded(path)) == ["rotate/PyTorch"]
+    assert len(log) == 30
+    (kept,) = path.parent.glob("*.json")
+    assert list(recorded(kept)) == ["rotate/one", "rotate/none", "rotate/two"]
 
 
 # what is right
@@ -169,31 +155,11 @@ def test_the_check_of_attention_knows_right_from_wrong(make, slopes, scheme, mon
     assert others == [scheme != attention.PLAIN]
 
 
-@pytest.mark.parametrize("kind", flex.KINDS)
-@pytest.mark.parametrize("slopes", [False, True])
-def test_the_check_of_flexattention_knows_right_from_wrong(slopes, kind, monkeypatch):
-    monkeypatch.setattr(flex, "WIDTH", 9)
-    monkeypatch.setattr(flex, "DOCUMENT", 40)
-
-    def instead(*arrays, compiled, **options):
-        assert compiled
-        return flex.scaled_dot_product_attention(*arrays, **options)
-
-    monkeypatch.setattr(flex, "flex_attention", instead)
-    bound = attention.GRADIENT if slopes else flex.BOUNDS["float32"]
-    contenders = flex.beside(kind, SMALL, "float32", slopes)
-    assert list(contenders) == ["ours", "FlexAttention"]
-    for contender in contenders.values():
-        result = contender.call()
-        assert contender.error(result) < bound
-        assert contender.error(jax.tree.map(lambda x: 1.01 * x, result)) > bound
-
-
 @pytest.mark.parametrize("scheme", layer.SCHEMES)
 @pytest.mark.parametrize("slopes", [False, True])
 def test_the_check_of_a_layer_knows_right_from_wrong(slopes, scheme, monkeypatch):
     monkeypatch.setattr(layer, "SHAPE", (2, 96, 64))
-    for held in (layer.drawn, layer.weights, layer.right, layer.change):
+    for held in (layer.drawn, layer.weights, layer.right):
         monkeypatch.setattr(layer, held.__name__, partial(held.__wrapped__))
     ours = layer.torch_layer(scheme)
     contender = layer.of_torch(scheme, slopes, ours, partial(ours, causal=True))
@@ -250,26 +216,17 @@ def test_words_change_no_fingerprint_and_code_does(tmp_path, monkeypatch):
     assert records.fingerprint(["one"]) != before
 
 
-@pytest.fixture
-def shown(path, monkeypatch):
-    """What the page shows of two cases, of which one has a wrong peer."""
+def test_the_page_shows_ratios_and_names_what_is_wrong_or_old(path, monkeypatch):
     monkeypatch.setattr(measuring, "ratio", lambda ours, theirs: [1.5, 2.0, 2.5])
     measured([fake("good", tokens=32), fake("bad", errors=(0.0, 1.0))], path)
     monkeypatch.setattr(records, "machines", lambda: [json.loads(path.read_text())])
-    return lambda name: "\n".join(tables.view(name))
-
-
-def test_the_page_shows_ratios_and_names_what_is_wrong(shown):
-    table = shown("rotate")
+    table = "\n".join(tables.view("rotate"))
     assert "| good | theirs |" in table
     assert "| **2.00** | 1.50\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}2.50 |" in table
     assert "tokens/s" in table
     assert "- bad, theirs: wrong by 1e+00, more than 1e-3, and so not measured." in table
-    assert shown("layer") == "Nothing is recorded."
-
-
-def test_the_page_marks_old_times_and_lists_who_is_faster(shown, monkeypatch):
-    assert shown("slower") == "- rotate, good: 2.00 times the time of theirs (A machine)."
+    assert tables.view("layer") == ["Nothing is recorded."]
     monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
-    assert "| good\\* | theirs |" in shown("rotate")
-    assert shown("slower").endswith("(A machine)\\*.")
+    assert "| good\\* | theirs |" in "\n".join(tables.view("rotate"))
+    old = "- rotate, good: 2.00 times the time of theirs (A machine)\\*."
+    assert tables.view("slower") == [old]
