@@ -99,7 +99,7 @@ def ran(folder, framework, code, printed):
     made = notebook.new_notebook(cells=[install, cell])
     made.metadata = {"posattn": {"framework": framework}}
     nbformat.write(made, folder / "made.ipynb")
-    return rerun.run_notebook(folder / "made.ipynb")[1]
+    return rerun.run_notebook(folder / "made.ipynb")
 
 
 def test_a_notebook_that_prints_what_its_page_shows_agrees(tmp_path):
@@ -117,7 +117,3 @@ def test_a_figure_that_only_the_reader_sees_is_reported():
     seen = rerun.shown(notebook.new_code_cell("", outputs=[drawing]))
     said = rerun.difference("a.ipynb, cell one:", ("", False), seen)
     assert "on the page:\n    (nothing)\n  here:\n    (a figure)" in said
-
-
-def test_no_notebooks_are_no_success(tmp_path):
-    assert rerun.main(tmp_path) == 1

@@ -1,13 +1,8 @@
-"""Run the notebooks as their readers would: `python -m tests.nightly.rerun FOLDER`.
+"""Run a notebook as its readers would, which test_notebooks.py does with each.
 
-Each notebook runs without the framework that it does not name and without what only the book's build
+It runs without the framework that it does not name and without what only the book's build
 has, and every cell must print what its page shows.
 """
-
-import sys
-import time
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
@@ -45,8 +40,7 @@ def shown(cell):
 
 
 def run_notebook(path):
-    """Run a notebook; return its time, and a report of its first cell that differs, or None."""
-    start = time.perf_counter()
+    """Run a notebook; return a report of its first cell that differs, or None."""
     book = nbformat.read(path, as_version=4)
     hide = ABSENT.format(absent(book.metadata["posattn"]["framework"]))
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
@@ -58,7 +52,7 @@ def run_notebook(path):
     for cell, expected in zip(cells, wanted, strict=True):
         if report is None and shown(cell) != expected:  # what follows only follows from it
             report = difference(f"{path}, cell {cell.id}:", expected, shown(cell))
-    return time.perf_counter() - start, report
+    return report
 
 
 def difference(name, wanted, got):
@@ -68,24 +62,3 @@ def difference(name, wanted, got):
         said = text.splitlines() + ["(a figure)"] * drew or ["(nothing)"]
         lines += [f"  {head}:", *(f"    {line}" for line in said)]
     return "\n".join(lines)
-
-
-def main(folder):
-    """Run the notebooks below a folder, two at a time; return the exit code."""
-    paths = sorted(Path(folder).rglob("*.ipynb"))
-    if not paths:
-        print(f"no notebooks in {folder}")
-    faults = 0
-    with ProcessPoolExecutor(2) as pool:
-        runs = zip(paths, pool.map(run_notebook, map(str, paths)), strict=True)
-        for path, (seconds, report) in runs:
-            end = "differs" if report else "agrees"
-            print(f"{path.name:40} {seconds:6.1f} s  {end}", flush=True)
-            if report:
-                faults += 1
-                print(report, flush=True)
-    return int(bool(faults) or not paths)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

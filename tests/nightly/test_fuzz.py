@@ -35,9 +35,7 @@ def test_the_smallest_number_is_the_same_in_every_column(column):
             for call, name, number in itertools.product(
                 fuzz.valid(target)[:2], whole, range(3)
             ):
-                outcome, wrong = fuzz.judge(
-                    target, column, call, {("given", name): str(number)}
-                )
+                outcome, wrong = fuzz.judge(target, column, call, {name: str(number)})
                 tried += outcome.kind in ("computed", "refused")
                 assert not wrong, (str(target), name, number, wrong)
     assert tried > 300
@@ -52,9 +50,7 @@ def test_a_layer_has_the_dtype_that_it_is_made_with(column):
             if target.method or not inspect.isclass(thing) or "Cache" in target.name:
                 continue
             if "dtype" in target.signatures(column)[1]:
-                call = fuzz.with_changes(
-                    fuzz.valid(target)[0], {("given", "dtype"): "own.bfloat16"}
-                )
+                call = fuzz.with_changes(fuzz.valid(target)[0], {"dtype": "own.bfloat16"})
                 layer = fuzz.run(target.text(column, call)).value
                 learned = getattr(layer, "parameters", list)  # a value has none
                 arrays = learned() if column == "torch" else jax.tree.leaves(layer)

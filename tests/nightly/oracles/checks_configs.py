@@ -2,17 +2,13 @@
 
 import importlib
 import json
-import math
-import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from transformers import CONFIG_MAPPING
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from posattn import configs
 from posattn.configs import FAMILIES
@@ -24,22 +20,15 @@ ROOT = Path(__file__).parents[3]
 CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
 RELEASED = json.loads((ROOT / "tests" / "library" / "released.json").read_text("utf-8"))
 UNLIKE = {
-    *(
-        "GLM4V-sophgo",
-        "glm-4.1v",
-    ),  # whose partial_rotary_factor transformers drops, so that it cannot rotate
+    # whose partial_rotary_factor transformers drops, so that it cannot rotate
+    *("GLM4V-sophgo", "glm-4.1v"),
     *("dinov3", "dinov3-vitb16"),  # see checks_towers.py
     "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
-    *(
-        "Llama3_2-Vision-sophgo",
-        "llama-3.2-vision",
-    ),  # whose text model AutoModel does not make
+    # whose text model AutoModel does not make
+    *("Llama3_2-Vision-sophgo", "llama-3.2-vision"),
 }
-STORED = (
-    records.CLASSES
-    | records.FILES
-    | {name: told["config"] for name, told in RELEASED.items() if "part" not in told}
-)
+WHOLE = {name: told["config"] for name, told in RELEASED.items() if "part" not in told}
+STORED = records.CLASSES | records.FILES | WHOLE
 FILES = {
     name: config
     for name, config in STORED.items()
@@ -49,7 +38,7 @@ NAMES = sorted(FILES)
 SINGLE = 2e-5  # of frequencies in float32, relative
 # those whose layers do not know their place
 NO_PLACE = {"esm-2", "marian", "nomic-bert", "t5", "whisper"}
-TABLES = {"gpt-j", "roformer"}  # of sines and cosines: see checks_models.py
+TABLES = {"gpt-j", "roformer"}  # of sines and cosines
 each = pytest.mark.parametrize("name", NAMES)
 
 
@@ -213,57 +202,3 @@ def test_frequencies_are_those_of_transformers(name):
         np.testing.assert_allclose(layer.rope.frequencies, wanted, rtol=SINGLE, atol=1e-30)
         factor = getattr(rotary, f"{prefix}attention_scaling")
         assert layer.rope.attention_factor == pytest.approx(factor)
-
-
-def drawn(rng, method, pairs):
-    """Random parameters of a method, within what transformers computes without a warning's nonsense."""
-    base = 10 ** rng.uniform(3, 7)
-    trained = rng.choice([512, 2048, 4096, 8192])
-    parameters = {"rope_type": method, "rope_theta": base}
-    if method != "default":
-        parameters["factor"] = rng.choice([0.5, 1.0, 2.0, 8.0, 31.5])
-    if method == "proportional":
-        parameters["partial_rotary_factor"] = rng.choice([0.25, 0.5, 0.75, 1.0])
-    if method in ("yarn", "longrope", "llama3"):
-        parameters["original_max_position_embeddings"] = trained
-    if method in ("yarn", "longrope") and rng.random() < 0.3:
-        parameters["attention_factor"] = rng.uniform(0.5, 2)
-    if method in ("yarn", "longrope") and rng.random() < 0.3:
-        parameters["factor"] = None
-    if method == "yarn":
-        parameters["beta_fast"] = rng.choice([None, 16, 32.0, 48.5])
-        parameters["beta_slow"] = rng.choice([None, 1, 2.0])
-        parameters["mscale"] = rng.choice([None, 0, 1.0, 0.707])
-        parameters["mscale_all_dim"] = rng.choice([None, 0, 1.0, 0.5])
-        parameters["truncate"] = rng.choice([True, False])
-    if method == "longrope":
-        for name in ("short_factor", "long_factor"):
-            parameters[name] = [rng.uniform(1, 64) for _ in range(pairs)]
-    if method == "llama3":
-        parameters["low_freq_factor"] = rng.uniform(0.5, 2)
-        parameters["high_freq_factor"] = rng.uniform(3, 6)
-    return parameters
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("method", ROPE_INIT_FUNCTIONS)
-def test_random_parameters_give_what_transformers_computes(method, seed):
-    rng = random.Random(seed)
-    head_dim = rng.choice([32, 64, 96, 128])
-    parameters = drawn(rng, method, head_dim // 2)
-    longest = 8192 * rng.choice([1, 2, 4])
-    length = rng.choice([None, 100, 600, 8000, 70_000])
-    config = SimpleNamespace(
-        head_dim=head_dim,
-        hidden_size=512,
-        num_attention_heads=8,
-        max_position_embeddings=longest,
-        rope_parameters=dict(parameters),
-        standardize_rope_params=lambda: None,
-    )
-    frequencies, factor = ROPE_INIT_FUNCTIONS[method](config, seq_len=length)
-    ours = configs.rope(
-        parameters, head_dim, max_position_embeddings=longest, length=length
-    )
-    np.testing.assert_allclose(ours.frequencies, frequencies.double(), rtol=1e-4)
-    assert math.isclose(ours.attention_factor, factor, rel_tol=1e-6)

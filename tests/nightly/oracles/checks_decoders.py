@@ -17,6 +17,7 @@ from tests.nightly.oracles.checks_from_config import COUNTS_PADDING, distance, m
 
 AGREE = 1e-5  # in float32, of the largest logit
 N, PAD, STEPS = 9, 3, 10
+LONG = 75  # more than a block of 64 of the delta rule
 NAMES = [
     *(
         "Llama",
@@ -78,7 +79,8 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
     family, options = VARIANTS[variant]
     model = model_of(family, **options)
     ours = made(column, model)
-    tokens = torch.randint(1, 40, (2, N), generator=torch.Generator().manual_seed(1))
+    n = LONG if family in HYBRID else N
+    tokens = torch.randint(1, 40, (2, n), generator=torch.Generator().manual_seed(1))
     padding = torch.ones_like(tokens)
     padding[1, :PAD] = 0
     places = padding.cumsum(-1) - 1
@@ -89,8 +91,8 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
         want = model(input_ids=tokens, **more).logits
         where = given(column, torch.where(padding.bool(), places, -1))
         got = ours(given(column, tokens), positions=where)
-        cache, parts = ours.init_cache(2, N), []
-        for part in (slice(0, 5), slice(5, 6), slice(6, N)):
+        cache, parts = ours.init_cache(2, n), []
+        for part in (slice(0, n - 4), slice(n - 4, n - 3), slice(n - 3, n)):
             step = given(column, tokens[:, part])
             logits, cache = ours(step, positions=where[:, part], cache=cache)
             parts.append(np.asarray(logits))
@@ -108,8 +110,8 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
 @pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
 @pytest.mark.parametrize("family", HYBRID)
 def test_packed_documents_are_those_alone_where_the_class_leaks(column, family):
-    model, sizes = model_of(family), [4, 3, 6]
-    tokens = torch.randint(1, 40, (1, 13), generator=torch.Generator().manual_seed(2))
+    model, sizes = model_of(family), [20, 46, 9]
+    tokens = torch.randint(1, 40, (1, LONG), generator=torch.Generator().manual_seed(2))
     documents = torch.arange(3).repeat_interleave(torch.tensor(sizes))
     with torch.no_grad():
         alone = torch.cat([model(part).logits for part in tokens.split(sizes, 1)], 1)

@@ -1,4 +1,4 @@
-"""The study of a released model goes on where it ended, and its faults are what they say."""
+"""The study of a released model is of the code as it is, and its faults are what they say."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from tests.nightly.real import (
     released,
     rounding,
     selection,
-    table,
 )
 from tests.nightly.real.methods import METHODS
 from tests.nightly.studies import records
@@ -115,23 +114,6 @@ def test_rounding_is_compared_as_one_pass_would_be(decoder):
     assert found["changed"] == (best != other).unflatten(1, (2, 128)).sum(-1).tolist()
 
 
-def test_a_cache_rounds_keys_and_values(decoder):
-    rounding.cache_in(decoder, torch.bfloat16)
-    attend, eye = decoder.blocks[0].attention.attention, torch.eye(2)[None]
-    near = eye * (1 + 2**-10)
-    assert torch.equal(attend(eye, near, near), attend(eye, eye, eye))
-    assert not torch.equal(attend(near, eye, eye), attend(eye, eye, eye))
-
-
-def test_the_strongest_directions_keep_products():
-    left, right = np.random.default_rng(0).normal(size=(2, 40, table.KEPT))
-    wide = left @ right.T
-    found = table.strongest(wide)
-    kept = np.array(found["rows"])
-    assert np.allclose(kept @ kept.T, wide @ wide.T, atol=0.2)
-    assert np.allclose(found["lengths"], np.linalg.norm(kept, axis=1), atol=0.01)
-
-
 def test_leads_by_pair_add_up_to_those_of_scores(decoder):
     def of_scores(weights, q, k):
         rows, scores = range(heads.PERIOD, 64), weights.log()
@@ -146,11 +128,6 @@ def test_leads_by_pair_add_up_to_those_of_scores(decoder):
 
     parts, whole = heads.by_layer(decoder, TOKENS[:, :64], heads.leads, of_scores)
     torch.testing.assert_close(parts.sum(-1), whole, atol=1e-3, rtol=1e-3)
-
-
-def test_a_first_token_hidden_from_all_is_as_if_it_were_not_there(decoder):
-    found = decoder(TOKENS, mask=heads.hidden(0, 1))[:, 1:]
-    torch.testing.assert_close(found, decoder(TOKENS[:, 1:]), atol=1e-3, rtol=1e-3)
 
 
 def test_a_head_without_which_a_decoder_reads_gives_its_mean(decoder):
@@ -239,21 +216,6 @@ def test_what_is_played_is_what_the_decoder_generates(spelled, decoder):
             asked = text[:length].tolist() + encode("\n" * (length > 0) + prompt)
             wanted = decoder.generate(torch.tensor(asked), played.WRITTEN)[len(asked) :]
             assert said == wanted.tolist()
-
-
-def test_a_study_goes_on_where_it_ended(tmp_path, monkeypatch):
-    ran = []
-    kinds = dict.fromkeys(command.KINDS, lambda cell: ran.append(cell) or {"loss": [1.0]})
-    monkeypatch.setattr(command, "PACKAGES", ("torch",))
-    monkeypatch.setattr(command, "KINDS", kinds)
-    monkeypatch.setattr(command, "fingerprint", lambda cell: cell.name)
-    chosen = command.cells()[:3]
-    command.study(chosen[:1], tmp_path)
-    assert command.missing(chosen, tmp_path) == chosen[1:]
-    command.study(chosen, tmp_path)
-    assert ran == chosen
-    monkeypatch.setattr(command, "fingerprint", lambda cell: "changed")
-    assert command.missing(chosen, tmp_path) == chosen
 
 
 def test_no_other_keys_hold_more_than_those_with_the_largest_weights(monkeypatch):

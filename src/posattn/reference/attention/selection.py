@@ -225,7 +225,8 @@ def _visible(shape, mask, causal):
 
 def _tokens_seen(mask, n_q, causal):
     """How many tokens each query sees, `(*batch, n_q)`."""
-    sums = np.cumsum(np.append(np.zeros_like(mask[..., :1], int), mask, axis=-1), axis=-1)
+    none = np.zeros((*mask.shape[:-1], 1), int)
+    sums = np.cumsum(np.append(none, mask, axis=-1), axis=-1)
     n_k = mask.shape[-1]
     last = np.arange(n_k - n_q, n_k) + 1 if causal else np.full(n_q, n_k)
     return sums[..., np.clip(last, 0, n_k)]
