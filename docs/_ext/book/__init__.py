@@ -1,6 +1,7 @@
 """What our book adds to Sphinx, one module for each thing that a reader gets.
 
-Some of it overrides or patches what a package offers no way to change. Each entry says what would end it:
+Some of it overrides or patches what a package offers no way to change. Each entry says what would end it;
+`docs/_ext/upstream` has the patches that are ready to send:
 
 - `cells`: `myst_nb.ext.glue.extract_glue_data_cell` also notes which cell glued what, until MyST-NB keeps
   that with the cell; it joins the pieces of a stream, until MyST-NB's `nb_merge_streams` adds no line break.
@@ -8,7 +9,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `reading`: `sphinx.builders.make_chunks` deals pages out by their length, until Sphinx hands a process its
   next page when it has read one.
 - `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
-  without it Sphinx reads pages one after the other.
+  without it two processes end in `KeyError: 0` (0.4.0, nine pages).
 - `api`: a port's class has the signature of its source, until autodoc sees it behind a mocked base class.
 - `api`, `LongSignatures`: until Sphinx puts no `dl` into the `dt` of one (sphinx-doc/sphinx#11011).
 - `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
@@ -18,7 +19,8 @@ Some of it overrides or patches what a package offers no way to change. Each ent
   does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
 - `place`: the parts in furo's sidebar fold, and have numbers, until furo folds captions.
-- `reading`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
+- `reading`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported;
+  its `single_nb_execution` takes what was printed before, until its cache sees a change of the library.
 - `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
 - `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a

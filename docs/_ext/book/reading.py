@@ -4,6 +4,8 @@ A kernel that starts Python and imports PyTorch and JAX takes 5 s of a processor
 29 pages as much as all their cells. Here they are imported once, and a fork gives each page a process of its
 own all the same. Where there is no fork the kernels start as usual. `tests/nightly` runs notebooks as a
 user does, and compares what they print.
+Whoever changes a sentence of one page (`nox -s page`) waits for no kernel: while its cells and all that they
+depend on are what they were, they print what they printed.
 A line for every few pages says how far the build is, and what time is left.
 """
 
@@ -16,10 +18,14 @@ import signal
 import sys
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 
+import nbformat
+from jupyter_cache.executors.utils import ExecutionResult, single_nb_execution
 from jupyter_client import manager
 from jupyter_client.provisioning import local_provisioner
+from myst_nb.core.execute import direct
 from sphinx import builders
 from sphinx_proof.domain import ProofDomain
 
@@ -29,6 +35,7 @@ HANDS = 6  # for each process
 # on macOS system libraries may hang in a fork
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
 launch_kernel = local_provisioner.launch_kernel
+MODULES = []  # which a page finds imported
 # our own modules that change nothing of what is read
 WRITERS = {"complaints", "ebook", "names", "notebooks", "paper", "site", "slides"}
 COMPILER = (  # most code for JAX runs once, and takes longer to compile than to run
@@ -71,6 +78,30 @@ def run(argv, env, cwd):
     names.save()
 
 
+@cache
+def imported(*modules):
+    """Import once what the pages import."""
+    for name in ("ipykernel.kernelapp", *modules):
+        importlib.import_module(name)
+    dependencies.of([f"import {name} as it; it" for name in modules])
+    gc.freeze()  # the collector would walk, and so copy, all of it in each process
+
+
+def execute(notebook, **options):
+    """Run the cells of a page, or, in a build of this page only, take what they printed before."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    kept = dependencies.fingerprint([cell.source for cell in cells])
+    place = Path(os.environ[names.FOLDER], f"{kept}.ipynb")
+    if "BOOK_PAGE" in os.environ and place.is_file():
+        for cell, before in zip(cells, nbformat.read(place, 4).cells, strict=True):
+            cell.outputs, cell.execution_count = before.outputs, before.execution_count
+        return ExecutionResult(notebook, options["cwd"], 0.0)
+    result = single_nb_execution(notebook, **options)
+    if result.err is None:
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), place)
+    return result
+
+
 def launch(command, env=None, cwd=None, **options):
     """Start a kernel that keeps its names, as a fork where there is one."""
     command = [*command, f"--IPKernelApp.extra_extensions={names.__name__}"]
@@ -81,6 +112,7 @@ def launch(command, env=None, cwd=None, **options):
         ]
         env = {**(env or os.environ), "PYTHONPATH": os.pathsep.join(places)}
         return launch_kernel(command, env=env, cwd=cwd, **options)
+    imported(*MODULES)
     given = command[command.index("-f") :], env or {}, cwd or "."
     process = multiprocessing.get_context("fork").Process(target=run, args=given)
     with warnings.catch_warnings():
@@ -91,16 +123,16 @@ def launch(command, env=None, cwd=None, **options):
 
 
 def preload(app, env, docnames):
-    """Import once what the pages import, if any is to be read."""
+    """Import once what the pages import, if several are to be read; one page may need no kernel."""
     if docnames:
+        names_of(app).mkdir(parents=True, exist_ok=True)
         os.environ[names.FOLDER] = str(names_of(app))
         local_provisioner.launch_kernel = launch
+        direct.single_nb_execution = execute
         manager.KernelManager.shutdown_wait_time.default_value = 60.0  # on a busy machine
-    if docnames and FORKS:
-        for name in ["ipykernel.kernelapp", *app.config.kernel_imports]:
-            importlib.import_module(name)
-        dependencies.of([f"import {name} as it; it" for name in app.config.kernel_imports])
-        gc.freeze()  # the collector would walk, and so copy, all of it in each process
+        MODULES[:] = app.config.kernel_imports
+    if len(docnames) > 1 and FORKS:
+        imported(*MODULES)
 
 
 def names_of(app):

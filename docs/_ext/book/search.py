@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import os
 from html import escape
 
 from docutils import nodes
@@ -83,8 +84,8 @@ async def index(pages, folder):
 
 
 def write(app, error):
-    """Index the site in place of Sphinx's own index."""
-    if app.builder.name != "html" or error:
+    """Index the site in place of Sphinx's own index, if it is more than one page."""
+    if app.builder.name != "html" or error or "BOOK_PAGE" in os.environ:
         return
     target = app.builder.get_target_uri
     listed = [p for p in sorted(app.env.found_docs - LISTS) if not p.startswith("slides/")]
