@@ -1,10 +1,12 @@
 """What a page depends on: the modules that its cells use, and nothing that they do not."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
+from nbformat import v4 as notebook
 
-from docs._ext.book import complaints, dependencies, names
+from docs._ext.book import complaints, dependencies, names, reading
 from posattn import reference
 
 
@@ -62,6 +64,29 @@ def test_a_change_of_a_cell_or_of_its_code_changes_the_hash(monkeypatch, tmp_pat
     other.write_text("")
     monkeypatch.setattr(dependencies, "of", lambda sources: [other])
     assert dependencies.fingerprint(cells) != before
+
+
+def test_cells_of_one_page_run_again_only_when_code_has_changed(monkeypatch, tmp_path):
+    ran = []
+
+    def run(made, **options):
+        ran.append(made)
+        made.cells[0].outputs = [notebook.new_output("stream", text=f"run {len(ran)}")]
+        return SimpleNamespace(err=None)
+
+    def printed(source="print(1)"):
+        made = notebook.new_notebook(cells=[notebook.new_code_cell(source)])
+        reading.execute(made, cwd=".")
+        return made.cells[0].outputs[0].text
+
+    monkeypatch.setattr(reading, "single_nb_execution", run)
+    monkeypatch.setenv(names.FOLDER, str(tmp_path))
+    monkeypatch.delenv("BOOK_PAGE", raising=False)
+    assert [printed(), printed()] == ["run 1", "run 2"]
+    monkeypatch.setenv("BOOK_PAGE", "one")
+    assert [printed(), printed("print(2)"), printed()] == ["run 2", "run 3", "run 2"]
+    monkeypatch.setattr(dependencies, "fingerprint", lambda sources: "changed")
+    assert printed() == "run 4"
 
 
 def test_values_come_back_and_what_cannot_be_pickled_is_left_out():
