@@ -2,12 +2,13 @@
 const PAGES = 10;
 const SECTIONS = 3; // of a page
 const COUNT = 130; // of pages, about
+const FEW = 5; // pages that make a word rare
 const ENOUGH = 16; // a score that counts half
 const form = document.querySelector(".search-again");
 const said = document.getElementById("search-said");
 const list = document.getElementById("search-results");
 const input = form.elements.q;
-const SMALL = /^(an?|and|at|are|by|can|do|does|for|how|i|in|is|it|its|my|of|on|or|run|set|the|then|to|what|with|posattn|\w*Error:?)$/i;
+const SMALL = /^(an?|and|at|are|by|can|do|does|for|how|i|in|is|it|its|my|of|on|or|run|set|the|then|to|versus|vs|what|which|with|posattn|\w*Error:?)$/i;
 let asked = 0;
 
 function make(tag, options = {}, ...children) {
@@ -34,14 +35,16 @@ function entry({ meta, sections }) {
   return item;
 }
 
-/* Pages by the words that they have: a rare word counts more than a common one, and having all counts most. */
+/* Pages by the words that they have: a rare word counts more than a common one, and having all counts most. Of "Gemma 3", "gemma-3" is a word too. */
 async function find(pagefind, asked) {
   const all = asked.toLowerCase().replace(/([a-z])(\d+\.\d)/g, "$1 $2").split(/[\s(){}'",;:?!/]+/).filter(Boolean);
-  const words = [...new Set(all.filter((word) => !SMALL.test(word)))];
+  const large = (word) => word && !SMALL.test(word);
+  const names = all.map((word, at) => large(all[at - 1]) && large(word) && /^([a-z]|v?\d[.\d]*)$/.test(word) && `${all[at - 1]}-${word}`);
+  const words = [...new Set([...all, ...names].filter(large))];
   const answers = await Promise.all((words.length ? words : all).map((word) => pagefind.search(word)));
   const pages = new Map();
   for (const { results } of answers) {
-    const rare = Math.log(1 + COUNT / results.length) ** 1.5;
+    const rare = Math.log(1 + COUNT / Math.max(results.length, FEW)) ** 1.5;
     for (const result of results) {
       const page = pages.get(result.id) ?? { score: 0, has: 0, hits: [] };
       const value = (rare * result.score) / (result.score + ENOUGH);

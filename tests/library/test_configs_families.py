@@ -46,12 +46,8 @@ STEP = SIZES | {"model_type": "step3p5", "num_key_value_heads": 2, "head_dim": 1
 }  # fmt: skip
 NAS = LLAMA | {"model_type": "nemotron-nas", "num_hidden_layers": 2, "block_configs": [
     {"attention": {"n_heads_in_group": 2}}, {"attention": {"replace_with_linear": True}}]}  # fmt: skip
-HYBRID = SIZES | {
-    "model_type": "nemotron_h",
-    "num_key_value_heads": 2,
-    "num_hidden_layers": None,
-    "layer_types": ["mlp", FULL],
-}
+HYBRID = LLAMA | {"model_type": "nemotron_h", "num_hidden_layers": None}
+HYBRID = HYBRID | {"layer_types": ["mlp", FULL]}
 BAICHUAN = SIZES | {"model_type": "baichuan", "model_max_length": 4096}
 YARN = {"rope_type": "yarn", "factor": 4.0}
 LONG = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "short_mscale": 1.25,
@@ -64,22 +60,25 @@ FLUX = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}
 LATE = changed("qwen2", use_sliding_window=True, max_window_layers=20)
 WINDOWS = {"use_sliding_window": True, "sliding_window": 64}
 
-DBRX = {
-    "model_type": "dbrx",
-    "d_model": 64,
-    "n_heads": 4,
-    "attn_config": {"kv_n_heads": 2, "clip_qkv": 8},
-}
+INNER = {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8}}
+DBRX = {"model_type": "dbrx", "d_model": 64, "n_heads": 4, **INNER}
+COMMAND = SIZES | {"model_type": "cohere2_moe"}
+KIMI = LLAMA | {"model_type": "kimi_linear", "num_key_value_heads": 4}
 READ = [
     (SIZES | DBRX, 0, "rotary base 10000, halves; projections clipped at 8; 4 heads, 2 of keys"),
     (LLAMA | {"model_type": "bamba", "mamba_d_head": 8, "mamba_n_heads": 6}, 0, "6 heads of 8, state of"),
+    (COMMAND | {"mlp_layer_types": ["dense"] * 6}, 3, "full attention, rotary base 10000, neighbors"),
+    (COMMAND | {"first_k_dense_replace": 2}, 2, "over 4096 positions, rotary base 10000, neighbors"),
+    (COMMAND | {"first_k_dense_replace": 3, "prefix_dense_sliding_window_pattern": 3}, 2, "no position"),
+    (LLAMA | {"model_type": "glm4v_moe", "head_dim": 128}, 0, "64 of 128 entries, sections 8, 12, 12"),
+    (KIMI, 4, "full attention, no position"),
     (LATE, 19, "layer 19: full attention"),
     (LATE, 20, "layer 20: sliding attention over 131072 positions"),
     (changed("smollm3", **WINDOWS), 2, "layer 2: full attention, rotary"),
     (changed("smollm3", **WINDOWS), 3, "sliding attention over 64 positions, no position"),
     (changed("smollm3", no_rope_layers=[1, 1, 1, 0] * 9, **WINDOWS), 35, "over 64 positions, no position"),
     (changed("gemma-3", use_bidirectional_attention=True) | {"model_type": "gemma3_text"}, 0,
-        "layer 0: sliding attention in both directions over 513 positions"),
+        "layer 0: sliding attention in both directions over 1025 positions"),
     (changed("gpt2", scale_attn_by_inverse_layer_idx=True), 3, "scores times 0.03125; 12 heads"),
     (changed("gpt2", scale_attn_weights=False), 3, "scores times 1; 12 heads"),
     (VIT | {"model_type": "vit"}, 0, "both directions, learned table of 9 rows at the input; 4 heads"),
@@ -112,8 +111,8 @@ READ = [
     (changed("bert", is_decoder=True), 0, "full attention, learned table"),
     (changed("esm-2", position_embedding_type="absolute"), 0, "learned table of 1026 rows"),
     (changed("modernbert", layer_types=..., rope_parameters=..., global_attn_every_n_layers=2,
-        global_rope_theta=9e4, local_rope_theta=8e3), 1, "65 positions, rotary base 8000"),
-    (changed("gemma-4", use_bidirectional_attention="all"), 0, "in both directions over 513 positions"),
+        global_rope_theta=9e4, local_rope_theta=8e3), 1, "129 positions, 64 on each side, rotary base 8000"),
+    (changed("gemma-4", use_bidirectional_attention="all"), 0, "in both directions over 1025 positions"),
     (changed("gemma-4", global_head_dim=..., per_layer_config=OTHER_HEADS, **GEMMA4), 1, "8 of keys"),
     (changed("gemma-4", global_head_dim=..., per_layer_config=WIDER, **GEMMA4), 1, "4 of keys"),
     (changed("gemma-4", attention_k_eq_v=False), 5, "16 heads, 8 of keys"),

@@ -245,6 +245,8 @@ def page(model, notes, count, engines):
     path, source = model.record["_name_or_path"], model.record["_source"]
     spoken = (key.partition(" ")[0] for key in keys if ABOUT.search(key))
     words = [model.name, path, model.plan.model_type, *spoken, *sorted(model.traits)]
+    asked = (note.get("asked") for what, note in notes.items() if what in model.traits)
+    words += filter(None, asked)
     seen = sorted(engines_of(model, engines))
     first = lines[0].rpartition("\n")[2].strip()
     return PAGE.format(

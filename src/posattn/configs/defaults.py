@@ -17,6 +17,7 @@ CLASS_OF = {  # families that are read by the class of another
     "kimi_k2": "deepseek_v3",
     "glm4v": "glm4v_text",
     "minimax_m3": "minimax_m3_vl_text",
+    "phi4mm": "phi4_multimodal",
     "qwen2_vl": "qwen2_vl_text",
     "qwen2_5_vl": "qwen2_5_vl_text",
     "step3p7": "step3p5",

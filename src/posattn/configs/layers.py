@@ -306,6 +306,11 @@ class Layer:
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"
 
+    @property
+    def reach(self):
+        """How many positions its window holds, those behind the query included where it sees them."""
+        return self.window if self.causal else 2 * self.window - 1
+
     def cached(self, tokens):
         """How many numbers a cache keeps of so many tokens; 0 if the layer keeps none of its own."""
         if self.kind not in CACHED or self.kv_layer is not None or not self.causal:

@@ -47,7 +47,8 @@ def _seen(layer):
     both = "" if layer.causal else " in both directions"
     seen = f"full attention{both}"
     if layer.kind == "sliding":
-        seen = f"sliding attention{both} over {layer.window} positions"
+        each = "" if layer.causal else f", {layer.window - 1} on each side"
+        seen = f"sliding attention{both} over {layer.reach} positions{each}"
     elif layer.kind == "chunked":
         seen = f"attention{both} in chunks of {layer.chunk} positions"
     if layer.compressed is not None:

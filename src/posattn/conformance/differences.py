@@ -53,7 +53,7 @@ def of_a_layer(a, b):
     sizes = [getattr(layer, name) or 0 for layer in (a, b) for name in SIZES]
     at = np.arange(2 + 2 * max(sizes))
     if (differ := lowest(a, at) != lowest(b, at)).any():
-        told = [layer.window and f"a window of {layer.window}" for layer in (a, b)]
+        told = [layer.window and f"a window of {layer.reach}" for layer in (a, b)]
         chunks = [layer.chunk and f"chunks of {layer.chunk}" for layer in (a, b)]
         both = (w or c or "no window" for w, c in zip(told, chunks, strict=True))
         yield "{} in A, {} in B".format(*both), int(differ.argmax())

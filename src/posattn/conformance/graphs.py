@@ -10,9 +10,11 @@ news = Einsum <equation = "bhk,bhv->bhkv"> (k_t, part) T = Add (A, news)
 y_t = Einsum <equation = "bhkv,bhk->bhv"> (T, q_t)"""
 SCORES = """dots = Einsum <equation = "bhid,bjd->bhij"> (q, k) scaled = Mul (dots, scale)
 found = Relu (scaled) s = Einsum <equation = "bhij,bih->bij"> (found, w) """
-CHOSEN = """seen = Where (mask, s, none) best, at = TopK (seen, count) hidden = Equal (best, none)
-far = Where (hidden, n, at) rising, way = TopK <largest = 0> (far, count)
-end = Equal (rising, n) y = Where (end, minus, rising)"""
+BEST = """seen = Where (mask, s, none) best, at = TopK (seen, count)
+hidden = Equal (best, none) """
+RISING = """rising, way = TopK <largest = 0> (far, places) end = Equal (rising, n)
+y = Where (end, minus, rising)"""
+CHOSEN = f"{BEST} far = Where (hidden, n, at) places = Identity (count) {RISING}"
 
 
 def constants(**values):
@@ -104,6 +106,94 @@ def indexer(query, key, w, count, rotary_dim=None, layout="half", last=False, ba
     yield "", 23, f"{body} k = Squeeze (kk, axis) {SCORES} {CHOSEN}", inputs
 
 
+def blocks(s, count, size, mask=None, causal=False):
+    """`ReduceMax` over blocks, of which the query's own counts as the best, and `TopK`."""
+    *batch, n_q, n_k = s.shape
+    many = -(-n_k // size)
+    own = np.arange(n_k - n_q, n_k)[:, None] // size == np.arange(many)
+    inputs = {"s": s, "mask": visible(s.shape, mask, causal), "own": own}
+    count, axes = min(count, many), len(batch) + 2
+    body = constants(none=-np.inf, most=np.inf, minus=[-1], n=[n_k], size=[size])
+    body += constants(pads=[0] * (2 * axes - 1) + [many * size - n_k], last=[-1])
+    body += constants(cut=[*batch, n_q, many, size], flat=[*batch, n_q, count * size])
+    body += constants(count=[count], places=[count * size], within=[*range(size)])
+    body += f"""seen = Where (mask, s, none) whole = Pad (seen, pads, none)
+    parts = Reshape (whole, cut) tops = ReduceMax <keepdims = 0> (parts, last)
+    ranked = Where (own, most, tops) best, at = TopK (ranked, count) first = Mul (at, size)
+    column = Unsqueeze (first, last) each = Add (column, within) tokens = Reshape (each, flat)
+    found = GatherElements <axis = {axes - 1}> (whole, tokens) hidden = Equal (found, none)
+    far = Where (hidden, n, tokens) {RISING}"""
+    yield "", 18, body, inputs
+
+
+def members(mask, size):
+    """The tokens of each group, -1 where it is not complete, and all tokens before all padding."""
+    order = np.argsort(~mask, axis=-1, kind="stable")
+    many = mask.shape[-1] // size
+    found = order[:, : many * size].reshape(-1, many, size)
+    complete = np.arange(many) < mask.sum(-1, keepdims=True) // size
+    return np.where(complete[..., None], found, -1), order
+
+
+def groups(s, count, size, n_k, mask=None, causal=False):
+    """`TopK` of complete groups, `GatherND` of their tokens, and those after the last group."""
+    batch, n_q, many = s.shape
+    mask = np.ones((batch, n_k), bool) if mask is None else mask
+    past = np.tri(n_q, n_k, n_k - n_q, bool) if causal else np.ones((n_q, n_k), bool)
+    seen = (past & mask[:, None]).sum(-1)[..., None]
+    inputs = {"s": s, "mask": np.arange(many) < seen // size}
+    inputs["members"], order = members(mask, size)
+    rest = seen // size * size + np.arange(size - 1)
+    order = np.pad(order, [(0, 0), (0, size)])
+    after = np.take_along_axis(order[:, None], rest, axis=-1)
+    inputs |= {"rest": np.where(rest < seen, after, n_k)}
+    count = min(count, many)
+    body = constants(none=-np.inf, minus=[-1], n=[n_k], count=[count], last=[-1])
+    body += constants(flat=[batch, n_q, count * size], places=[count * size + size - 1])
+    body += f"""{BEST} row = Unsqueeze (at, last) each = GatherND <batch_dims = 1> (members, row)
+    away = Unsqueeze (hidden, last) held = Where (away, n, each) tokens = Reshape (held, flat)
+    far = Concat <axis = -1> (tokens, rest) {RISING}"""
+    yield "", 13, body, inputs
+
+
+def grouped(k, size, gates=None, mask=None, overlap=False):
+    """`Softmax` of the gates of each group; with `overlap`, of first halves and second ones."""
+    n, width = k.shape[-2:]
+    mask = np.ones((len(k), n), bool) if mask is None else mask
+    own = (members(mask, size)[0][..., None] == np.arange(n)).any(-2)
+    gates = np.zeros_like(k) if gates is None else gates
+    if overlap:
+        before = np.roll(own, 1, axis=1) & own.any(-1, keepdims=True)
+        before[:, :1] = False
+        own = np.concatenate([before, own], axis=-1)
+    body = constants(low=-1e30, zero=0.0, one=[1], last=[-1])
+    body += constants(half=[width // 2] * 2) if overlap else ""
+    for x, name in (("k", "keys"), ("z", "logits")):
+        halves = f"{x}a, {x}b = Split <axis = -1> ({x}, half)"
+        joined = f"{halves} {name} = Concat <axis = -2> ({x}a, {x}b) "
+        body += joined if overlap else f"{name} = Identity ({x}) "
+    body += """rows = Unsqueeze (logits, one) there = Unsqueeze (own, last)
+    kept = Where (there, rows, low) p = Softmax <axis = -2> (kept)
+    weights = Where (there, p, zero) y = Einsum <equation = "bgnd,bnd->bgd"> (weights, keys)"""
+    yield "", 13, body, {"k": k, "z": gates, "own": own}
+
+
+def turning(x, steps, layout="interleaved", state=None):
+    """`CumSum`, whose angles rotate pairs."""
+    half = x.shape[-1] // 2
+    pairs = np.arange(2 * half).reshape((2, half) if layout == "half" else (half, 2))
+    pairs = pairs if layout == "half" else pairs.T
+    state = np.zeros_like(steps[..., 0, :]) if state is None else state
+    body = constants(first=pairs[0].tolist(), second=pairs[1].tolist(), axis=[-2])
+    body += constants(order=np.argsort(pairs, axis=None).tolist())
+    body += """along = Constant <value_int = -2> () sums = CumSum (steps, along)
+    before = Unsqueeze (state, axis) angle = Add (sums, before) c = Cos (angle) s = Sin (angle)
+    a = Gather <axis = -1> (x, first) b = Gather <axis = -1> (x, second) ac = Mul (a, c)
+    bs = Mul (b, s) as = Mul (a, s) bc = Mul (b, c) left = Sub (ac, bs) right = Add (as, bc)
+    both = Concat <axis = -1> (left, right) y = Gather <axis = -1> (both, order)"""
+    yield "", 14, body, {"x": x, "steps": steps, "state": state}
+
+
 def selected(q, k, v, select, mask=None, causal=False, scale=None):
     """`Attention`, whose mask is where a place is equal to one that was chosen."""
     (batch, heads, n_q, width), n_k = q.shape, k.shape[-2]
@@ -120,4 +210,5 @@ def selected(q, k, v, select, mask=None, causal=False, scale=None):
 
 GRAPHS = dict.fromkeys(("linear_attention", "gated_delta", "kimi_delta"), recurrence)
 GRAPHS |= {"indexer_scores": scores, "select_keys": keys, "indexer": indexer}
-GRAPHS |= {"selected_attention": selected}
+GRAPHS |= {"select_blocks": blocks, "select_groups": groups, "group_keys": grouped}
+GRAPHS |= {"selected_attention": selected, "selective_rotation": turning}

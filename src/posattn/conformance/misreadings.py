@@ -175,7 +175,7 @@ def of_the_mask(layer, plan):
     if layer.window is not None:
         for name, step in (("large", 1), ("small", -1)):
             if layer.window + step > 0:
-                what = f"The window is one too {name}: it holds {layer.window} with the query's own."
+                what = f"The window is one too {name}: it holds {layer.reach} with the query's own."
                 other = replace(layer, window=layer.window + step)
                 yield f"window_one_too_{name}", what, other
     if layer.chunk is not None:

@@ -23,7 +23,9 @@ def kimi_linear(keys):
     count = keys.count("num_hidden_layers", most=10_000)
     attend = told.sequence("full_attn_layers", absent=list(range(5, count + 1, 4)))
     keys.known(mla_use_nope=True)
-    keys.ignore("head_dim")
+    keys.ignore("head_dim", "rope_theta", "rope_parameters")
+    if "rope_theta" in keys.values:
+        keys.notes += (f"rope_theta = {keys.values['rope_theta']}, as nothing rotates",)
     gate = keys.flag("mla_use_output_gate", absent=False)
     sizes = "num_heads", "head_dim", "short_conv_kernel_size"
     listed = set(keys.section("linear_attn_config") or {}) - {

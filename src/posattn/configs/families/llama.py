@@ -149,7 +149,8 @@ def required(options):
 FAMILIES = {
     **{
         name: partial(decoder, **required(given))
-        for name, given in data("equal.json").items()
+        for names, given in data("equal.json").items()
+        for name in names.split()
     },
     "hunyuan_v1_dense": hunyuan,
     "hunyuan_v1_moe": hunyuan,

@@ -265,6 +265,30 @@ def pattern_of_exaone(keys):
     return stack.all_but(every, True, False)
 
 
+def cohere2_moe(keys):
+    """Command A+: layers that slide rotate, and full ones only if dense; dense ones have a pattern too."""
+    layer = layer_of(keys)
+    rope = rotary.rotation(keys, layer.head_dim, layout="interleaved")
+    window = stack.sliding_window(keys)
+    count = keys.count("num_hidden_layers", most=10_000)
+    front = keys.count("first_k_dense_replace", absent=0, least=0, most=count)
+    often = keys.count("prefix_dense_sliding_window_pattern")
+    rest = stack.all_but(keys.count("sliding_window_pattern"))
+    dense = ["dense"] * front + ["sparse"] * (count - front)
+    dense = keys.sequence("mlp_layer_types", length=count, absent=dense)
+    kind = stack.kinds(
+        keys,
+        lambda k: rest(k - front) if k >= front else stack.all_but(often)(k),
+    )
+
+    def made(place):
+        turns = kind[place] == SLIDING or (dense[place] == "dense" and often == 1)
+        found = replace(layer, rope=rope if turns else None)
+        return stack.windowed(keys, found, kind[place], window)
+
+    return stack.stacked(keys, made)
+
+
 def llama4(keys):
     """Llama 4: layers that rotate see their chunk only, with norms behind; queries of the others grow."""
     eps = keys.number("rms_norm_eps")
@@ -303,6 +327,7 @@ def temperature_of_llama4(keys):
 
 
 FAMILIES = {
+    "cohere2_moe": cohere2_moe,
     "exaone4": exaone4,
     "exaone4_5_text": exaone4,
     "gemma3_text": gemma3,
