@@ -6,9 +6,9 @@ import numpy as np
 
 __all__ = [
     "COARSE",
-    "ELSEWHERE",
     "bounds",
     "distance",
+    "elsewhere",
     "len_of",
     "of_the_first",
     "run",
@@ -29,11 +29,17 @@ LEAK = (
     "use_cache is False and there is no attention_mask."
 )
 GAPS = "A gap in position_ids, or one that comes again, is taken for the beginning of a document."
-ELSEWHERE = (  # what a model may do with the inputs, and those that it then seems to have
-    (PADDING, {"attention_mask": None}),
-    (LEAK, {"documents": "never"}),
-    (GAPS, {"documents": "gaps"}),
-)
+ELSEWHERE = {  # what a model may do with an input, and those that it then seems to have
+    PADDING: ("attention_mask", {"attention_mask": None}),
+    LEAK: ("position_ids", {"documents": "never"}),
+    GAPS: ("position_ids", {"documents": "gaps"}),
+    "position_ids are ignored.": ("position_ids", {"position_ids": None}),
+    "Rows and columns of pictures are exchanged.": ("position_ids", {"axes": [0, 2, 1]}),
+    "Pictures have time only: each axis takes its position.": (
+        "position_ids",
+        {"axes": [0, 0, 0]},
+    ),
+}
 ANGLE = 2.0**-22  # a position: twice what float32 makes of a frequency and of its product
 
 
@@ -47,9 +53,8 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
 
     if layer.selected is not None and len_of(given) <= layer.selected:
         layer = replace(layer, selected=None)  # an indexer that chooses all
-    positions, wide = given.get("position_ids"), None
-    if positions is None:
-        positions = torch.arange(x.shape[-2], device=x.device)
+    wide, rows = None, torch.arange(x.shape[-2], device=x.device)
+    positions, coordinates = stand(given, rows)
     begins = given.get("documents", "restarts")
     if begins == "never":  # then its window goes by rows, too
         wide, layer = layer.window, replace(layer, window=None)
@@ -67,12 +72,13 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
     if change is not None:
         change(made)
     axes = 0 if layer.rope is None else len(layer.rope.sections)
-    at = {"coordinates": positions[..., None].expand(*positions.shape, axes)}
+    coordinates = coordinates.expand(*coordinates.shape[:-1], max(axes, 1))
+    at = {"coordinates": coordinates[..., given.get("axes", [*range(axes)])]}
     shown = given.get("attention_mask")
     mask = None if shown is None else shown.bool()[:, None, :]
     apart = separate(positions, begins)
     if wide is not None:
-        apart = Window(wide)(*[torch.arange(x.shape[-2], device=x.device)] * 2)
+        apart = Window(wide)(rows, rows)
     if apart is not None:
         mask = apart if mask is None else mask & apart
     with torch.no_grad():
@@ -83,6 +89,23 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
             mask=mask,
             **(at if axes else {}),
         )
+
+
+def stand(given, rows):
+    """The position of each token in its text, and its coordinates `(..., n, axes)`, one or three."""
+    at = given.get("position_ids")
+    at = rows if at is None else at
+    if at.ndim < 3:
+        return at, at[..., None]
+    return at[0] if len(at) > 3 else rows, at[-3:].movedim(0, -1)
+
+
+def elsewhere(given):
+    """Sentences on what a model may do with its inputs, and those that it then seems to have."""
+    for sentence, (name, other) in ELSEWHERE.items():
+        x = given.get(name)
+        if x is not None and (x.ndim > 2 or "axes" not in other):
+            yield sentence, given | other
 
 
 def separate(positions, begins):
@@ -135,7 +158,7 @@ def windows(layer, exact, want, bound):
 
 def len_of(given):
     """Up to which position the inputs go, that one not counted."""
-    if "position_ids" in given:
+    if given.get("position_ids") is not None:
         return int(given["position_ids"].max()) + 1
     return given.get("tokens", given.get("input_ids")).shape[-1]
 

@@ -8,7 +8,7 @@ from posattn.conformance.comparison import distance
 
 # fmt: off
 __all__ = [
-    "SAME", "SHORT", "Subject", "Unasked", "again", "batch", "beams", "beginning", "calls", "empty",
+    "CACHES", "SAME", "SHORT", "Subject", "Unasked", "again", "batch", "beams", "beginning", "calls", "empty",
     "generated", "generated_in_a_batch", "left_padding", "packed", "second_question", "singly_only",
     "unseen",
 ]
@@ -45,7 +45,8 @@ class Subject:
     def __call__(self, tokens, **more):
         """The logits of the tokens, without those of prompts that a wrapper adds, and all that came."""
         out = self.model(tokens, **more)
-        logits = getattr(out, "logits", out[0] if isinstance(out, tuple) else out)
+        logits = out[0] if isinstance(out, tuple) else getattr(out, "logits", out)
+        logits = getattr(logits, "last_hidden_state", logits)
         return logits[..., -tokens.shape[-1] :, :], out
 
     def whole(self, tokens, **more):
@@ -65,8 +66,11 @@ class Subject:
         """The logits of calls of some lengths, with a cache, and the last cache."""
         import torch
 
-        ours = hasattr(self.model, "init_cache")
-        cache = {"cache": self.model.init_cache([1], tokens.shape[-1])} if ours else {}
+        ours, split = (
+            hasattr(self.model, "init_cache"),
+            (tokens.shape[:-1], tokens.shape[-1]),
+        )
+        cache = {"cache": self.model.init_cache(*split)} if ours else {}
         where, made = torch.arange(tokens.shape[-1], device=tokens.device)[None], []
         for part, at in zip(
             tokens.split(lengths, -1), where.split(lengths, -1), strict=True
