@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 __all__ = [
+    "AXES",
     "COARSE",
     "bounds",
     "distance",
@@ -25,20 +26,20 @@ BEGINS = {  # where a document begins, by the position of a token and of the one
 }
 PADDING = "Padding is seen: attention_mask is ignored."
 LEAK = (
-    "A document sees those before it: position_ids restart and attention does not, as in transformers unless "
-    "use_cache is False and there is no attention_mask."
+    "A document sees those before it: position_ids restart and attention does not. transformers separates "
+    "them in some models, if use_cache is False and there is no attention_mask."
 )
 GAPS = "A gap in position_ids, or one that comes again, is taken for the beginning of a document."
+AXES = {  # what is done to the coordinates of pictures, and the axes that are then taken
+    "Rows and columns of pictures are exchanged.": [0, 2, 1],
+    "Pictures have time only: each axis takes its position.": [0, 0, 0],
+}
 ELSEWHERE = {  # what a model may do with an input, and those that it then seems to have
     PADDING: ("attention_mask", {"attention_mask": None}),
     LEAK: ("position_ids", {"documents": "never"}),
     GAPS: ("position_ids", {"documents": "gaps"}),
     "position_ids are ignored.": ("position_ids", {"position_ids": None}),
-    "Rows and columns of pictures are exchanged.": ("position_ids", {"axes": [0, 2, 1]}),
-    "Pictures have time only: each axis takes its position.": (
-        "position_ids",
-        {"axes": [0, 0, 0]},
-    ),
+    **{sentence: ("position_ids", {"axes": axes}) for sentence, axes in AXES.items()},
 }
 ANGLE = 2.0**-22  # a position: twice what float32 makes of a frequency and of its product
 
@@ -71,9 +72,12 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
     )
     if change is not None:
         change(made)
-    axes = 0 if layer.rope is None else len(layer.rope.sections)
-    coordinates = coordinates.expand(*coordinates.shape[:-1], max(axes, 1))
-    at = {"coordinates": coordinates[..., given.get("axes", [*range(axes)])]}
+    on_axes = {}
+    if layer.rope is not None and layer.rope.sections:
+        axes = given.get("axes", [*range(len(layer.rope.sections))])
+        on_axes["coordinates"] = coordinates.expand(*coordinates.shape[:-1], len(axes))[
+            ..., axes
+        ]
     shown = given.get("attention_mask")
     mask = None if shown is None else shown.bool()[:, None, :]
     apart = separate(positions, begins)
@@ -87,7 +91,7 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
             causal=layer.causal,
             query_positions=positions,
             mask=mask,
-            **(at if axes else {}),
+            **on_axes,
         )
 
 

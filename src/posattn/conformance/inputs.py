@@ -93,7 +93,7 @@ def drawn(model, described, n):
     if n is not None and n < 2:
         raise UsageError(f"tokens must be at least 2, got {n}")
     tables = (part for part in model.modules() if isinstance(part, torch.nn.Embedding))
-    table = next(tables, None)
+    table = getattr(model, "get_input_embeddings", lambda: next(tables, None))()
     if table is None:
         raise UsageError("tokens must be given for a model without torch.nn.Embedding")
     ends = [4 + end for end in reaches(described) if 4 + end <= MOST]

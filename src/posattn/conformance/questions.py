@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from posattn.conformance.comparison import distance
+from posattn.conformance.exceptions import said
+from posattn.conformance.vectors import UsageError
 
 # fmt: off
 __all__ = [
@@ -37,7 +39,12 @@ class Subject:
 
         weight = next(getattr(self.model, "parameters", lambda: iter(()))(), torch.ones(1))
         few = torch.full((1, FIRST), FIRST, device=weight.device)
-        logits, rng = self(few)[0], torch.Generator().manual_seed(0)
+        try:
+            logits, rng = self(few)[0], torch.Generator().manual_seed(0)
+        except Exception as error:
+            raise UsageError(
+                f"model cannot be run on tokens (1, {FIRST}): {said(error)}"
+            ) from error
         draw = partial(torch.randint, FIRST, logits.shape[-1], generator=rng)
         self.texts = tuple(draw((1, n)).to(weight.device) for n in (LONG, SHORT))
         return str(weight.dtype).rpartition(".")[2]

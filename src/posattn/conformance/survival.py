@@ -20,9 +20,9 @@ CHUNKS = partial(ask.calls, prompt=7, then=7)
 SINGLY = partial(ask.calls, prompt=ask.SHORT, then=1)
 # fmt: off
 ROWS = {  # what is asked, and what explains a difference, if another question comes out equal
-    "in a batch": (ask.batch, {}),
-    "with what follows": (ask.beginning, {}),
     "after another text": (ask.again, {}),
+    "with what follows": (ask.beginning, {}),
+    "in a batch": (ask.batch, {}),
     "left padding": (ask.left_padding, {FROM_PADDING: PLACED}),
     "left padding, position_ids": (PLACED, {"Without position_ids it is right.": ask.left_padding}),
     "prompt in chunks": (CHUNKS, {FROM_0: partial(CHUNKS, placed=True), AT_ONCE: ask.singly_only}),
@@ -100,6 +100,9 @@ def survives(model, only=""):
     Returns:
         A `Survival`, whose rows are equal, differ, or raise.
 
+    Raises:
+        UsageError: if the model cannot be run on tokens.
+
     Examples:
         >>> import torch
         >>> table = torch.eye(50)
@@ -131,7 +134,7 @@ def answer(subject, limit, name, question, causes):
     except ask.Unasked as reason:
         return Row(name, told=str(reason))
     except Exception as error:
-        return Row(name, inf, told=said(error))
+        row = Row(name, inf, told=said(error))
     for cause, other in () if row.survives else causes.items():
         again = answer(subject, limit, "", other, {})
         if again.survives and not again.told:
