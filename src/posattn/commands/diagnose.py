@@ -53,8 +53,9 @@ def tell(chosen):
         except Exception as error:
             raise UsageError(f"{chosen.model} cannot be called: {said(error)}") from None
     if chosen.config is None:
-        found = survives(model, "packed" * chosen.packed)
-        return str(found), AGREE if found.agrees else DIFFER
+        rows = survives(model, "packed" * chosen.packed)
+        differ = not all(row.survives for row in rows)
+        return "\n".join(map(str, rows)), DIFFER if differ else AGREE
     found = diagnose(
         model,
         chosen.config,

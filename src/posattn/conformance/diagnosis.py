@@ -208,7 +208,7 @@ def diagnose(
     named = {name: x for name, x in given.items() if alone is None or name != "tokens"}
     once = partial(model, *([] if alone is None else [given["tokens"]]), **named)
     seen, _ = joined(watched(model, described, modules, once))
-    rows = survives(model, "packed").rows if packed else []
+    rows = survives(model, "packed") if packed else []
     later_given = given if alone is None else {"tokens": alone}
     causal = alone is not None and not packed
     causal = causal and all(described.layers[i].causal for i in indices)

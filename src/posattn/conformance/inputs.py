@@ -4,7 +4,7 @@ from itertools import chain
 
 from posattn.configs import Plan, plan
 from posattn.conformance.comparison import COARSE
-from posattn.conformance.questions import Subject
+from posattn.conformance.subject import Subject
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["called_with", "placed", "planned", "read_from", "too_coarse", "unseen"]

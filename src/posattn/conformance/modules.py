@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from inspect import signature
 
 from posattn.configs.weights import NAMES, first_of
-from posattn.conformance.questions import CACHES, Subject
+from posattn.conformance.subject import CACHES, Subject
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["by_steps", "joined", "module_of", "reads_by_steps", "state_of", "watched"]
@@ -108,7 +108,7 @@ def watched(model, described, modules, read):
 def by_steps(model, tokens):
     """Read a prompt in one call and each of the last tokens in its own, with our cache or transformers'."""
     steps = min(STEPS, tokens.shape[-1] - 1)
-    Subject(model).in_calls(tokens, [tokens.shape[-1] - steps, *[1] * steps], False)
+    Subject(model).in_calls(tokens, [tokens.shape[-1] - steps, *[1] * steps])
 
 
 def reads_by_steps(model):
