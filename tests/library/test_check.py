@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from scipy.linalg import block_diag
 
 from posattn import __main__ as command
 from posattn.conformance import (
@@ -142,6 +143,24 @@ def counted(where):
     return np.arange(where.shape[-1]) + 0 * where
 
 
+def packed(begins, hides=True, with_a_mask=True):
+    """A mask of packed rows as blocks, between the tokens at which a document `begins(at, before)`."""
+
+    def made(positions, *, mask=None):
+        one = not (mask is None or with_a_mask)
+        cuts = ([1, *(begins(row[1:], row[:-1]) & (not one)), 1] for row in positions)
+        ends = map(np.flatnonzero, cuts)
+        seen = np.stack([block_diag(*[np.tri(n) for n in np.diff(x)]) for x in ends]) > 0
+        return seen if mask is None or not hides else seen & mask[:, None]
+
+    return made
+
+
+def restarts(at, before):
+    """Where a document begins."""
+    return (at < before) | (at == 0)
+
+
 T5 = SCHEMES["t5"].function
 PLANTED = {  # causes of public threads, each as code of our own
     "maximum_begins_at_minus_50000": ("masked_softmax", of_50000),
@@ -154,9 +173,22 @@ PLANTED = {  # causes of public threads, each as code of our own
     "soft_cap_after_mask_and_bias": ("soft_cap", capped_last),
     "numbers_are_a_mask": ("ids_packing", lambda x: (np.cumsum(x > 0, -1) - 1) * (x > 0)),
     "sum_of_the_numbers": ("ids_packing", lambda x: np.cumsum(x, -1) - 1),
+    "documents_ignored": ("document_mask", packed(lambda at, before: at < at)),
+    "documents_ignored_with_a_mask": (
+        "document_mask",
+        packed(restarts, with_a_mask=False),
+    ),
+    "gaps_begin_documents": ("document_mask", packed(lambda at, before: at != before + 1)),
+    "falls_only": ("document_mask", packed(lambda at, before: at < before)),
+    "zeros_only": ("document_mask", packed(lambda at, before: at == 0)),
+    "padding_of_packed_rows_seen": ("document_mask", packed(restarts, hides=False)),
     "bias_not_in_decoding": ("t5", lambda i, j, **o: T5(i, j, **o) * (i.shape[-1] > 1)),
     "bias_from_the_start": ("t5", lambda i, j, **o: T5(counted(i), counted(j), **o)),
 }
+
+
+def test_packed_rows_as_blocks_pass():
+    assert not check(packed(restarts), "document_mask", framework="numpy").failures
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in")

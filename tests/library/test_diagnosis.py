@@ -15,7 +15,15 @@ from posattn.configs.weights import NAMES
 from posattn.conformance import UsageError
 from posattn.conformance.diagnosis import diagnose, percent
 from posattn.conformance.slips import ANGLES, FREQUENCIES
-from posattn.torch import Decoder, LatentAttention, MultiHeadAttention, Rotary, yarn
+from posattn.torch import (
+    Decoder,
+    LatentAttention,
+    MultiHeadAttention,
+    Rotary,
+    RotaryAxes,
+    mrope_positions,
+    yarn,
+)
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
@@ -545,6 +553,62 @@ def test_documents_are_part_of_what_is_compared(where, cause, padding):
     assert {line.causes[0].partition(":")[0].partition(", is")[0] for line in found} == {
         cause
     }
+
+
+AXES = {  # the axes by which a layer rotates its pictures, and what is said of it
+    "": [0, 1, 2],
+    "Rows and columns of pictures are exchanged.": [0, 2, 1],
+    "Pictures have time only: each axis takes its position.": [0, 0, 0],
+    "position_ids are ignored.": None,
+    "The sections of time, height and width are blocks: they should alternate.": [0, 1, 2],
+}
+
+
+def test_the_axes_of_pictures_are_compared():
+    said = {"mrope_section": [2, 1, 1], "mrope_interleaved": True, "rope_type": "default"}
+    config = NORMED | {"model_type": "qwen3_vl_text", "num_hidden_layers": len(AXES)}
+    config["rope_scaling"] = said
+    rope = configs.plan(config).layers[0].rope
+    model = Model(*[{"window": None, "norms": "before"}] * len(AXES))
+    for own, (cause, axes) in zip(model.attentions, AXES.items(), strict=True):
+        own.rope = replace(rope, interleaved=not cause.startswith("The sections"))
+
+        def rotate(x, at, own=own, axes=axes):
+            rows = torch.arange(x.shape[-2])[:, None].expand(-1, 3)
+            where = rows if axes is None else at[axes].movedim(0, -1)[:, None]
+            return RotaryAxes(own.rope.axis_frequencies, layout="half")(x, where)
+
+        own.rotate = rotate
+    found = diagnose(model, config)
+    assert [line.causes[:1] for line in found.findings] == [(x,) * bool(x) for x in AXES]
+    where = mrope_positions([4, (2, 3, 4), 5])[0].T[:, None]
+    inputs = {"input_ids": torch.zeros(1, 33, dtype=torch.long), "position_ids": where}
+    assert diagnose(model, config, inputs).findings[0].agrees
+    inputs["position_ids"] = torch.cat([torch.arange(33).expand(1, 1, -1), where])
+    model.attentions[0].rotate = lambda x, at: rotate(x, at[1:], model.attentions[0])
+    assert diagnose(model, config, inputs).findings[0].agrees
+    inputs["position_ids"] = where[:2]
+    with pytest.raises(UsageError, match=r"position_ids must be .n., .b, n. or .3, b, n."):
+        diagnose(model, config, inputs)
+
+
+def test_packed_rows_are_drawn():
+    class Packed(Model):
+        def forward(self, input_ids, position_ids=None):
+            place = torch.arange(input_ids.shape[1])
+            place = place if position_ids is None else position_ids
+            same = (place == 0).cumsum(-1)
+            seen = (same[..., None] == same[..., None, :]).expand(len(input_ids), -1, -1)
+            return super().forward(input_ids, seen if self.apart else None, place)
+
+    model = Packed({"window": None, "base": 1e4})
+    for model.apart, cause in ((True, ()), (False, ("A document sees those before it",))):
+        found = diagnose(model, scaled() | {"rope_scaling": None}, packed=True)
+        assert tuple(x.partition(":")[0] for x in found.findings[0].causes) == cause
+        assert [row.survives for row in found.rows] == [model.apart]
+        assert found.agrees == model.apart
+    with pytest.raises(UsageError, match="packed needs a decoder"):
+        diagnose(model, scaled(), {"input_ids": torch.ones(1, 9)}, packed=True)
 
 
 def test_a_model_is_left_as_it_was():

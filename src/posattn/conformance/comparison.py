@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 __all__ = [
+    "AXES",
     "COARSE",
-    "ELSEWHERE",
     "bounds",
     "distance",
+    "elsewhere",
     "len_of",
     "of_the_first",
     "run",
@@ -25,15 +26,21 @@ BEGINS = {  # where a document begins, by the position of a token and of the one
 }
 PADDING = "Padding is seen: attention_mask is ignored."
 LEAK = (
-    "A document sees those before it: position_ids restart and attention does not, as in transformers unless "
-    "use_cache is False and there is no attention_mask."
+    "A document sees those before it: position_ids restart and attention does not. transformers separates "
+    "them in some models, if use_cache is False and there is no attention_mask."
 )
 GAPS = "A gap in position_ids, or one that comes again, is taken for the beginning of a document."
-ELSEWHERE = (  # what a model may do with the inputs, and those that it then seems to have
-    (PADDING, {"attention_mask": None}),
-    (LEAK, {"documents": "never"}),
-    (GAPS, {"documents": "gaps"}),
-)
+AXES = {  # what is done to the coordinates of pictures, and the axes that are then taken
+    "Rows and columns of pictures are exchanged.": [0, 2, 1],
+    "Pictures have time only: each axis takes its position.": [0, 0, 0],
+}
+ELSEWHERE = {  # what a model may do with an input, and those that it then seems to have
+    PADDING: ("attention_mask", {"attention_mask": None}),
+    LEAK: ("position_ids", {"documents": "never"}),
+    GAPS: ("position_ids", {"documents": "gaps"}),
+    "position_ids are ignored.": ("position_ids", {"position_ids": None}),
+    **{sentence: ("position_ids", {"axes": axes}) for sentence, axes in AXES.items()},
+}
 ANGLE = 2.0**-22  # a position: twice what float32 makes of a frequency and of its product
 
 
@@ -47,9 +54,8 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
 
     if layer.selected is not None and len_of(given) <= layer.selected:
         layer = replace(layer, selected=None)  # an indexer that chooses all
-    positions, wide = given.get("position_ids"), None
-    if positions is None:
-        positions = torch.arange(x.shape[-2], device=x.device)
+    wide, rows = None, torch.arange(x.shape[-2], device=x.device)
+    positions, coordinates = stand(given, rows)
     begins = given.get("documents", "restarts")
     if begins == "never":  # then its window goes by rows, too
         wide, layer = layer.window, replace(layer, window=None)
@@ -66,13 +72,17 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
     )
     if change is not None:
         change(made)
-    axes = 0 if layer.rope is None else len(layer.rope.sections)
-    at = {"coordinates": positions[..., None].expand(*positions.shape, axes)}
+    on_axes = {}
+    if layer.rope is not None and layer.rope.sections:
+        axes = given.get("axes", [*range(len(layer.rope.sections))])
+        on_axes["coordinates"] = coordinates.expand(*coordinates.shape[:-1], len(axes))[
+            ..., axes
+        ]
     shown = given.get("attention_mask")
     mask = None if shown is None else shown.bool()[:, None, :]
     apart = separate(positions, begins)
     if wide is not None:
-        apart = Window(wide)(*[torch.arange(x.shape[-2], device=x.device)] * 2)
+        apart = Window(wide)(rows, rows)
     if apart is not None:
         mask = apart if mask is None else mask & apart
     with torch.no_grad():
@@ -81,8 +91,25 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
             causal=layer.causal,
             query_positions=positions,
             mask=mask,
-            **(at if axes else {}),
+            **on_axes,
         )
+
+
+def stand(given, rows):
+    """The position of each token in its text, and its coordinates `(..., n, axes)`, one or three."""
+    at = given.get("position_ids")
+    at = rows if at is None else at
+    if at.ndim < 3:
+        return at, at[..., None]
+    return at[0] if len(at) > 3 else rows, at[-3:].movedim(0, -1)
+
+
+def elsewhere(given):
+    """Sentences on what a model may do with its inputs, and those that it then seems to have."""
+    for sentence, (name, other) in ELSEWHERE.items():
+        x = given.get(name)
+        if x is not None and (x.ndim > 2 or "axes" not in other):
+            yield sentence, given | other
 
 
 def separate(positions, begins):
@@ -135,7 +162,7 @@ def windows(layer, exact, want, bound):
 
 def len_of(given):
     """Up to which position the inputs go, that one not counted."""
-    if "position_ids" in given:
+    if given.get("position_ids") is not None:
         return int(given["position_ids"].max()) + 1
     return given.get("tokens", given.get("input_ids")).shape[-1]
 

@@ -29,13 +29,17 @@ def learned(layer):
 
 
 def attend(
-    layer, query, key, value, query_positions, key_positions, *, mask=None, biased=None,
+    layer, query, key, value, query_positions, key_positions, *, mask=None, biased=None, coordinates=None,
     attention=reference.scaled_dot_product_attention, **learned,
 ):  # fmt: skip
-    """What a plan says of a layer; `mask`, `biased` and `attention` take the place of what is right."""
+    """What a plan says of a layer; `mask`, `biased` and `attention` take the place of what is right.
+
+    `coordinates`, `(n_k, axes)`, are what it rotates by instead of positions.
+    """
     where = [x if x.ndim == 1 else x[:, None] for x in (query_positions, key_positions)]
-    query = prepared(layer, query, where[0], layer.query_norm, learned.get("query_norm"))
-    key = prepared(layer, key, where[1], layer.key_norm, learned.get("key_norm"))
+    at = where if coordinates is None else [coordinates[-query.shape[-2] :], coordinates]
+    query = prepared(layer, query, at[0], layer.query_norm, learned.get("query_norm"))
+    key = prepared(layer, key, at[1], layer.key_norm, learned.get("key_norm"))
     if layer.temperature is not None:
         query = query * growth(layer.temperature, where[0])[..., None]
     more = {"mask": seen(layer, *where) if mask is None else mask, "scale": layer.scale}
@@ -64,11 +68,14 @@ def prepared(layer, x, positions, norm, weight):
     if norm is not None and weight is not None and not norm.after:  # misread
         x = normed(x)
     if layer.rope is not None:
-        rotary = reference.Rotary(
-            layout=layer.rope.layout,
-            frequencies=layer.rope.frequencies,
-            attention_factor=layer.rope.attention_factor,
-        )
+        options = {
+            "layout": layer.rope.layout,
+            "attention_factor": layer.rope.attention_factor,
+        }
+        if positions.ndim == 2:  # on axes
+            rotary = reference.RotaryAxes(layer.rope.axis_frequencies, **options)
+        else:
+            rotary = reference.Rotary(frequencies=layer.rope.frequencies, **options)
         first = 0 if layer.latent is None else layer.latent.content_dim
         turned = rotary(x[..., first:], positions)
         x = np.concatenate([x[..., :first], turned], axis=-1)

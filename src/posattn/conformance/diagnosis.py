@@ -2,23 +2,29 @@
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 
 import numpy as np
 
-from posattn.configs import Plan, plan
 from posattn.configs.reading import ATTENTION
 from posattn.conformance.comparison import (
-    COARSE,
-    ELSEWHERE,
     bounds,
     distance,
+    elsewhere,
     len_of,
     of_the_first,
     run,
     windows,
+)
+from posattn.conformance.inputs import (
+    called_with,
+    placed,
+    planned,
+    read_from,
+    too_coarse,
+    unseen,
 )
 from posattn.conformance.misreadings import misreadings
 from posattn.conformance.modules import (
@@ -31,12 +37,11 @@ from posattn.conformance.modules import (
 )
 from posattn.conformance.neighbors import keys_of, nearby
 from posattn.conformance.slips import forgotten, planted
+from posattn.conformance.survival import Row, survives
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
-FEWEST, MOST = 272, 4352  # tokens, if none are given: bfloat16 lacks 257
-PAIRED = 1024  # up to so many come in two texts
 FIRST = 64  # which a reading must explain before all are tried
 TRIED = 2  # wrong layers of a kind that all near numbers are tried on
 LATER = "In one call it agrees: look at what a later call takes from its cache, and at its positions."
@@ -88,6 +93,7 @@ class Diagnosis:
         notes: what the inputs could not show.
         length: up to which position the inputs went.
         calls: in how many calls they were read once more, with a cache; 0 if they were not.
+        rows: what the model survives of what was asked: packed rows.
     """
 
     model_type: str
@@ -95,6 +101,7 @@ class Diagnosis:
     notes: list[str]
     length: int
     calls: int = 0
+    rows: list[Row] = field(default_factory=list)
 
     @property
     def first(self):
@@ -105,7 +112,8 @@ class Diagnosis:
     @property
     def agrees(self):
         """Whether each attention was compared and agrees; one that could not be compared is no success."""
-        return all(found.agrees for found in self.findings if found.pairs)
+        right = all(found.agrees for found in self.findings if found.pairs)
+        return right and all(row.survives for row in self.rows)
 
     def to_dict(self):
         """The same as plain data."""
@@ -121,10 +129,14 @@ class Diagnosis:
             title += f", the first that does not is layer {self.first}"
         again = f", and in {self.calls} with one" if self.calls else ""
         seen = f"Seen are {self.length} positions in one call without a cache{again}: nothing beyond them."
-        return "\n".join([title, *map(str, self.findings), *self.notes, seen])
+        return "\n".join(
+            [title, *map(str, [*self.findings, *self.rows]), *self.notes, seen]
+        )
 
 
-def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode=None):
+def diagnose(
+    model, config, tokens=None, *, attention=None, weights=None, decode=None, packed=False
+):
     """Run each layer of attention beside what the configuration says of it.
 
     The model runs once. What goes into each attention and what comes out is kept, a layer is made from the
@@ -136,10 +148,10 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         model: a PyTorch module. It is left as it was.
         config: what `posattn.configs.plan` reads, or a plan.
         tokens: `(b, n)`, or a dictionary of what the model is called with, of which `position_ids`,
-            `(n)` or `(b, n)`, say where the tokens stand, and `attention_mask`, `(b, n)`, what is no
-            padding. Where positions restart a document begins, which must see no other. A number means as
-            many random tokens, and if nothing is given they are 272, or enough to go beyond windows and
-            chunks of up to 4,096. What begins later is not seen.
+            `(n)`, `(b, n)` or `(3, b, n)`, say where the tokens stand, and `attention_mask`, `(b, n)`, what
+            is no padding. Where positions restart a document begins, which must see no other. A number means
+            as many random tokens, and if nothing is given they are 272, or enough to go beyond windows and
+            chunks of up to 4,096; M-RoPE sees two pictures among them. What begins later is not seen.
         attention: where the attention of a layer is: a function of model and number that returns the
             module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
             it if not given, or else where its projections have the shapes of the layer's.
@@ -148,6 +160,8 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         decode: how the model reads the tokens with its cache: a function of model and tokens that calls it
             several times. If not given, a decoder of ours or of transformers, called with nothing but
             tokens, reads the last eight one by one; others are not read with a cache.
+        packed: whether random tokens are two documents in a row, whose positions restart. Then a token of one
+            is changed, too, and no other may change.
 
     Returns:
         A `Diagnosis`.
@@ -188,10 +202,16 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
             f"got {attention!r}"
         )
     modules = {i: module_of(model, described, i, attention) for i in indices}
-    alone = given["tokens"] if set(given) == {"tokens"} else None
-    once = partial(model, **given) if alone is None else partial(model, alone)
+    alone = None if isinstance(tokens, dict) else given.get("tokens")
+    if packed or isinstance(tokens, (int, type(None))):
+        given = placed(model, described, given, packed)
+    named = {name: x for name, x in given.items() if alone is None or name != "tokens"}
+    once = partial(model, *([] if alone is None else [given["tokens"]]), **named)
     seen, _ = joined(watched(model, described, modules, once))
-    causal = alone is not None and all(described.layers[i].causal for i in indices)
+    rows = survives(model, "packed") if packed else []
+    later_given = given if alone is None else {"tokens": alone}
+    causal = alone is not None and not packed
+    causal = causal and all(described.layers[i].causal for i in indices)
     later, starts, notes = {}, [], []
     if decode is not None or (causal and reads_by_steps(model)):
         steps = partial(decode or by_steps, model, given if alone is None else alone)
@@ -214,94 +234,12 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         state = own if weights is None else weights
         found = matches_of(described, layer, modules, seen, given, state, known=known)
         if found.agrees and (layer.index, "out") in later:
-            found = read_again(described, layer, state, later, starts, given) or found
+            found = read_again(described, layer, state, later, starts, later_given) or found
         wrong[alike] += not (found.error is None or found.agrees)
         findings.append(found)
     findings += beyond(model, described, attention)
     notes += [*unseen(described, n), *too_coarse(seen)]
-    return Diagnosis(described.model_type, findings, notes, n, len(starts))
-
-
-def read_from(folder):
-    """The weights of a folder."""
-    from posattn.torch.models.layer_plan import state_of as weights_of
-
-    try:
-        return weights_of(folder)
-    except (OSError, ValueError) as error:
-        raise UsageError(str(error)) from None
-
-
-def planned(config, length):
-    """The plan of a configuration, for a text of a length."""
-    try:
-        return config if isinstance(config, Plan) else plan(config, length=length)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"config is not clear: {error}") from None
-
-
-def called_with(model, described, tokens):
-    """What the model is called with, by name, or as `tokens`."""
-    import torch
-
-    if tokens is None or isinstance(tokens, int):
-        tokens = drawn(model, described, tokens)
-        if {layer.causal for layer in described.layers} == {True, False}:
-            tokens = {"input_ids": tokens, "decoder_input_ids": tokens}
-    given = tokens if isinstance(tokens, dict) else {"tokens": tokens}
-    tokens = given.get("tokens", given.get("input_ids"))
-    if not (isinstance(tokens, torch.Tensor) and tokens.ndim == 2):
-        raise UsageError(
-            f"tokens must be (b, n), a dictionary with input_ids, or a number, got {given!r:.80}"
-        )
-    positions = given.get("position_ids")
-    if positions is not None and positions.ndim > 2:
-        raise UsageError(
-            f"position_ids must be (n) or (b, n), got {tuple(positions.shape)}"
-        )
-    return given
-
-
-def drawn(model, described, n):
-    """Random tokens, enough to go beyond windows and chunks that are not too large."""
-    import torch
-
-    if n is not None and n < 2:
-        raise UsageError(f"tokens must be at least 2, got {n}")
-    tables = (part for part in model.modules() if isinstance(part, torch.nn.Embedding))
-    table = next(tables, None)
-    if table is None:
-        raise UsageError("tokens must be given for a model without torch.nn.Embedding")
-    ends = [4 + end for end in reaches(described) if 4 + end <= MOST]
-    rng = torch.Generator().manual_seed(0)
-    rows = [layer.table[1] for layer in described.layers if layer.table is not None]
-    n = min([max([FEWEST, *ends]), *rows]) if n is None else n
-    shape = 1 if n > PAIRED else 2, n
-    tokens = torch.randint(0, table.num_embeddings, shape, generator=rng)
-    return tokens.to(table.weight.device)
-
-
-def reaches(described):
-    """All windows and chunks of a model."""
-    ends = ((layer.window, layer.chunk) for layer in described.layers)
-    return sorted(set(chain.from_iterable(ends)) - {None})
-
-
-def unseen(described, n):
-    """What such inputs cannot show."""
-    for end in reaches(described):
-        if n <= end:
-            yield f"{n} positions are too few to see a window or chunk of {end}: give longer inputs"
-
-
-def too_coarse(seen):
-    """What a model in half precision cannot show."""
-    kinds = {str(x.dtype).rpartition(".")[2] for x in seen.values()}
-    for name in sorted(kinds & set(COARSE)):
-        yield (
-            f"{name} makes and hides small differences, such as of a slow pair that is scaled wrongly: "
-            "give model.float() to be sure"
-        )
+    return Diagnosis(described.model_type, findings, notes, n, len(starts), rows)
 
 
 def beyond(model, described, attention):
@@ -339,8 +277,8 @@ def matches_of(described, layer, modules, seen, given, state, *, known):
     if np.isinf(error):
         return Finding(index, error, False, ("Its output is not finite.",))
     place = state, x, want
-    for sentence, other in ELSEWHERE if error > bound else ():
-        if reproduces(described, layer, *place, given | other, bound):
+    for sentence, other in elsewhere(given) if error > bound else ():
+        if reproduces(described, layer, *place, other, bound):
             return Finding(index, error, False, (sentence,))
     close = min(bound, error / 2)
     for sentence, change in planted(layer) if error > bound else ():

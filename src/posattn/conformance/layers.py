@@ -16,6 +16,7 @@ from posattn.conformance.rank import of_rank
 from posattn.conformance.report import as_list
 from posattn.conformance.slips import slips
 from posattn.conformance.vectors import UsageError, names
+from posattn.reference import mrope_positions
 
 __all__ = ["planned"]
 
@@ -48,8 +49,9 @@ def planned(config, layer=0, *, length=None, rank=None):
     It rotates queries and keys, scales, caps and masks the scores as the configuration says, and returns
     `(b, h, n_q, d)`.
     In latent attention (MLA) a key is `[content, rotary part]`, made from the latent vector already.
-    M-RoPE is checked on text, where all coordinates of a token are its position, and an indexer on so few
-    keys that it chooses all. A query that may attend to nothing does not occur.
+    With M-RoPE, texts with pictures come with the keyword `coordinates`, `(n_k, 3)`, time, row and column of
+    keys, the last of which are the queries; in other cases all three are the position. An indexer is checked
+    on so few keys that it chooses all. A query that may attend to nothing does not occur.
 
     Args:
         config: what `posattn.configs.plan` reads, or a plan.
@@ -85,6 +87,10 @@ def planned(config, layer=0, *, length=None, rank=None):
         {"name": p, "data": "positions" not in p, "keyword": False} for p in CALLED
     ]
     parameters += [{"name": p, "data": True, "keyword": True} for p in learned(described)]
+    if described.rope is not None and len(described.rope.sections) == 3:
+        parameters.append(
+            {"name": "coordinates", "data": False, "keyword": True, "default": None}
+        )
     norm = described.query_norm
     norms = other_norms(described) if norm is not None and norm.after else ()
     misread = (
@@ -108,7 +114,7 @@ def planned(config, layer=0, *, length=None, rank=None):
 
 def refuse(layer):
     """Refuse a layer that computes between its projections what no function of positions does."""
-    most = max(keys.shape[-1] for _, _, keys in cases(layer))
+    most = max(keys.shape[-1] for _, _, keys, *_ in cases(layer))
     found = {
         "bias": None if scheme_of(layer.bias) else layer.bias,
         "compressed": layer.compressed,
@@ -181,6 +187,12 @@ def cases(layer):
         for at in sorted({size - 1, size, size + 1, 3 * size}):
             yield f"decoding: one token at position {at}", *cached(size, at)
         yield "decoding: three tokens", *cached(size, *(3 * size + np.arange(3)))
+    if layer.rope is not None and len(layer.rope.sections) == 3:
+        parts = [2, (1, 2, 3), 1, (2, 3, 2), 2]
+        coordinates = {"coordinates": mrope_positions(parts)[0]}
+        at = np.arange(len(coordinates["coordinates"]))
+        yield "two pictures in a text", at, at, coordinates
+        yield "decoding: two tokens after pictures", at[-2:], at, coordinates
     if not layer.sinks:  # a capped layer has two tokens, both at minus the cap
         few = first[: 1 if layer.soft_cap is None else 2]
         yield FAR_BELOW, few, few
@@ -196,7 +208,7 @@ def cached(size, *queries):
     return np.array(queries), keys[(keys >= 0) & (keys <= last)]
 
 
-def finished(layer, name, query_positions, key_positions):
+def finished(layer, name, query_positions, key_positions, more=None):
     """A case with what is expected."""
     rng = np.random.default_rng(len(name))
 
@@ -220,7 +232,7 @@ def finished(layer, name, query_positions, key_positions):
         signs = size * np.sign(given[0][:, :1, :1] + 1 / 32)
         given[:2] = signs + 0 * given[0], -signs + 0 * given[1]
         tolerance = {dtype: TOLERANCE[dtype] for dtype in ("float64", "float32")}
-    keywords = {name: draw(*shape) for name, shape in learned(layer).items()}
+    keywords = {name: draw(*shape) for name, shape in learned(layer).items()} | (more or {})
     far = 0.0 if layer.rope is None else 2.0**-20 * float(np.max(key_positions))
     return {
         "name": name,

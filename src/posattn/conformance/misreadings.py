@@ -97,6 +97,10 @@ def of_the_rotation(layer, plan):
     other = {"half": "interleaved", "interleaved": "half"}[rope.layout]
     what = f"The layout is {other}: it should be {rope.layout}."
     yield "other_layout", what, rotation(layer, layout=other)
+    if rope.sections:
+        told = ["are blocks: they should alternate", "alternate: they should be blocks"]
+        what = f"The sections of time, height and width {told[not rope.interleaved]}."
+        yield "other_sections", what, rotation(layer, interleaved=not rope.interleaved)
     backwards = rotation(layer, frequencies=-np.array(rope.frequencies))
     yield "turned_the_other_way", "Queries and keys rotate the other way.", backwards
     turning = np.array(rope.frequencies)[np.array(rope.frequencies) != 0]

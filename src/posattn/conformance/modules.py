@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from inspect import signature
 
 from posattn.configs.weights import NAMES, first_of
+from posattn.conformance.subject import CACHES, Subject
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["by_steps", "joined", "module_of", "reads_by_steps", "state_of", "watched"]
@@ -106,21 +107,15 @@ def watched(model, described, modules, read):
 
 def by_steps(model, tokens):
     """Read a prompt in one call and each of the last tokens in its own, with our cache or transformers'."""
-    *batch, n = tokens.shape
-    ours = hasattr(model, "init_cache")
-    cache = model.init_cache(batch, n) if ours else None
-    prompt = max(1, n - STEPS)
-    for call in (tokens[:, :prompt], *tokens[:, prompt:].split(1, -1)):
-        if ours:
-            _, cache = model(call, cache=cache)
-        else:
-            cache = model(call, past_key_values=cache, use_cache=True).past_key_values
+    steps = min(STEPS, tokens.shape[-1] - 1)
+    Subject(model).in_calls(tokens, [tokens.shape[-1] - steps, *[1] * steps])
 
 
 def reads_by_steps(model):
     """Whether `by_steps` knows how a model is called."""
-    named = signature(model.forward).parameters
-    return hasattr(model, "init_cache") or "past_key_values" in named
+    return hasattr(model, "init_cache") or bool(
+        {*signature(model.forward).parameters} & {*CACHES}
+    )
 
 
 def joined(calls):

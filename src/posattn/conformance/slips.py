@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from posattn.conformance.comparison import AXES
 from posattn.conformance.computation import attend, counted, scheme_of, seen
 from posattn.conformance.faults import FAULTS
 from posattn.conformance.misreadings import rotation
@@ -141,6 +142,11 @@ def slips(layer):
         twice["attention_factor"] = layer.rope.attention_factor**2
         what = "Queries and keys are rotated twice, as where a layer and its kernel both rotate."
         yield "rotated_twice", what, partial(attend, rotation(layer, **twice))
+    if layer.rope is not None and len(layer.rope.sections) == 3:
+        for what, axes in AXES.items():
+            yield "axes_" + "_".join(map(str, axes)), what, partial(on_axes, layer, axes)
+        what = "Pictures' coordinates are ignored: tokens are counted."
+        yield "coordinates_ignored", what, partial(on_axes, layer, None)
     if 1 < layer.num_kv_heads < layer.num_heads:
         group = layer.num_heads // layer.num_kv_heads
 
@@ -155,6 +161,12 @@ def slips(layer):
     for fault in FAULTS:
         for place in {places.get(scheme) for scheme in fault.schemes} - {None}:
             yield fault.name, fault.sentence, partial(attend, layer, **{place: fault.make})
+
+
+def on_axes(layer, axes, *given, coordinates=None, **more):
+    """What a layer computes with other axes of its coordinates, or without any."""
+    none = coordinates is None or axes is None
+    return attend(layer, *given, coordinates=None if none else coordinates[:, axes], **more)
 
 
 def of_later_calls(layer):

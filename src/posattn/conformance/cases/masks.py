@@ -125,6 +125,48 @@ def ids_packing():
     yield "numbers that fall, and come back", (np.array([[2, 2, 1, 1, 2, 2]]),), {}
 
 
+def document_of(positions):
+    """The number of each token's document: one begins where positions fall, and at 0."""
+    begins = np.zeros(positions.shape, bool)
+    begins[..., 1:] = positions[..., 1:] < positions[..., :-1]
+    return np.cumsum(begins | (positions == 0), -1)
+
+
+def documents(positions, *, mask=None):
+    """The past of each token's own document, without padding."""
+    number, n = document_of(positions), positions.shape[-1]
+    seen = (number[..., :, None] == number[..., None, :]) & np.tri(n, dtype=bool)
+    return seen if mask is None else seen & mask[..., None, :]
+
+
+PACKED = {
+    "three documents": [[0, 1, 2, 0, 1, 0, 1, 2]],
+    "one document": [[0, 1, 2, 3, 4]],
+    "documents of one token": [[0, 0, 0, 1, 0]],
+    "skipped positions, as in PoSE: no document begins there": [[0, 1, 2, 40, 41, 0, 7, 8]],
+    "documents that do not begin at 0: positions fall": [[5, 6, 7, 2, 3, 4, 1]],
+    "two rows, which end their documents elsewhere": [
+        [0, 1, 2, 0, 1, 2],
+        [0, 1, 0, 1, 2, 3],
+    ],
+    "far positions": [[0, 2**20, 2**20 + 1, 0, 2**20, 3]],
+}
+
+
+def document_mask():
+    """Packed rows, `document_mask(positions)`: the past in a document, which begins at 0 or a fall."""
+    for name, where in PACKED.items():
+        yield name, (np.array(where),), {}
+    for name in ("three documents", "two rows, which end their documents elsewhere"):
+        where = np.array(PACKED[name])
+        yield f"a mask of ones: {name}", (where,), {"mask": where >= 0}
+    between = np.array([[0, 0, 0, 1, 2, 0, 0, 1], [0, 1, 2, 0, 0, 0, 1, 2]])
+    shown = np.array([[0, 0, 1, 1, 1, 0, 1, 1], [1, 1, 1, 0, 0, 1, 1, 1]], bool)
+    yield "padding at the left of each document", (between,), {"mask": shown}
+    counted = np.array([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 2, 0, 1, 2, 3, 4]])
+    yield "the same, with positions that count it", (counted,), {"mask": shown}
+
+
 def segments(is_image, grids):
     """The parts of a text in their order: numbers of words, and grids of pictures."""
     at, grids = 0, [tuple(map(int, grid)) for grid in grids]
@@ -185,6 +227,9 @@ CASES = {
         **MASK,
     ),
     "length_mask": Cases(reference.length_mask, length_mask, VASWANI, **MASK),
+    "document_mask": Cases(
+        documents, document_mask, "raffel2020exploring, section 3.1", name="mask", **MASK
+    ),
     "ids_left_padding": Cases(
         left_padding, ids_left_padding, "black2022gptneox, as in transformers", name="ids"
     ),

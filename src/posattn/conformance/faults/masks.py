@@ -6,6 +6,8 @@ import numpy as np
 
 from posattn.conformance.cases.masks import (
     causal,
+    document_of,
+    documents,
     left_padding,
     multimodal,
     packing,
@@ -14,8 +16,8 @@ from posattn.conformance.cases.masks import (
 from posattn.conformance.faults.registry import fault, line, misuse
 
 WITH_POSITIONS = ("causal_mask", "window_mask", "chunk_mask", "prefix_mask")
-PADDED = "ids_left_padding"
-MASKS = (*WITH_POSITIONS, "length_mask")
+PADDED, PACKED = "ids_left_padding", "document_mask"
+MASKS = (*WITH_POSITIONS, "length_mask", PACKED)
 
 
 @misuse(*WITH_POSITIONS)
@@ -122,7 +124,45 @@ def pictures_from_zero(is_image, grids):
     return made
 
 
+def by(number, mask, positions, past=None):
+    """The past of what has the same number, without padding."""
+    past = np.tri(positions.shape[-1], dtype=bool) if past is None else past
+    seen = (number[..., :, None] == number[..., None, :]) & past
+    return seen if mask is None else seen & mask[..., None, :]
+
+
+def stepped(positions, begins):
+    """The number of each token's document, if one begins where `begins(step)`, but for the first."""
+    return np.cumsum(begins(np.diff(positions, prepend=positions[..., :1])), -1)
+
+
 # fmt: off
+line("documents_ignored", lambda at, *, mask=None: by(0 * at, mask, at),
+     "Documents are not separated: the mask is only causal.", PACKED)
+line("documents_ignored_with_a_mask", lambda at, *, mask=None: by(
+         document_of(at) if mask is None else 0 * at, mask, at),
+     "With a mask of padding, one of ones included, documents are not separated.", PACKED)
+line("gaps_begin_documents", lambda at, *, mask=None: by(stepped(at, lambda step: step != 1), mask, at),
+     "Skipped positions begin a document: only those that fall should, and each 0.", PACKED)
+line("falls_only", lambda at, *, mask=None: by(stepped(at, lambda step: step < 0), mask, at),
+     "Only positions that fall begin a document: one of a single token has 0 after 0.", PACKED)
+line("zeros_only", lambda at, *, mask=None: by(np.cumsum(at == 0, -1), mask, at),
+     "Only position 0 begins a document: what falls to another position is one, too.", PACKED)
+line("begun_one_late", lambda at, *, mask=None: by(
+         document_of(at)[..., np.maximum(np.arange(at.shape[-1]) - 1, 0)], mask, at),
+     "Documents begin one token late: the first token of each sees the document before it.", PACKED)
+line("documents_of_the_first_row", lambda at, *, mask=None: by(
+         document_of(at[:1] + 0 * at), mask, at),
+     "The first row's documents are used for all rows.", PACKED)
+line("documents_not_causal", lambda at, *, mask=None: by(document_of(at), mask, at, True),
+     "The whole document is seen: it should be its past.", PACKED)
+line("past_by_positions", lambda at, *, mask=None: by(0 * at, mask, at, causal(at, at)),
+     "The past is all that has no larger position: in other documents, and later in the row, too.", PACKED)
+line("padding_of_packed_rows_seen", lambda at, *, mask=None: documents(at),
+     "Padding is seen: mask is ignored.", PACKED)
+line("padding_sees_itself", lambda at, *, mask=None: documents(at, mask=mask) | (
+         np.eye(at.shape[-1], dtype=bool) & documents(at)),
+     "Padding sees itself, so that its softmax is finite: here it sees nothing.", PACKED)
 line("window_ignored", lambda i, j, *, window: causal(i, j),
      "The window is ignored: all of the past is seen.", "window_mask")
 line("all_of_the_future_seen", lambda i, j, *, window: i[..., :, None] - j[..., None, :] < window,
