@@ -3,7 +3,7 @@
 import difflib
 from pathlib import Path
 
-from posattn.conformance.vectors import ALSO, UsageError, names
+from posattn.conformance.vectors import UsageError, names, own_name
 
 __all__ = ["belongs", "expected"]
 
@@ -28,7 +28,7 @@ def expected(path, vectors):
         scheme, _, name = (part.strip() for part in line.partition("#")[0].partition(":"))
         if not scheme:
             continue
-        scheme = ALSO.get(scheme, scheme)
+        scheme = own_name(scheme)
         ours = scheme == vectors["scheme"]
         other = scheme in names() or scheme.startswith("layer ")
         if not (ours or other) or (ours and name not in cases):
