@@ -43,6 +43,16 @@ def zero_in_the_middle(definition, x, positions=None, *, layout="interleaved", *
     return rotate(faded, where - shift, base=keywords.get("base", 10000.0), layout=layout)
 
 
+@misuse(*XPOS, seen="rotary-embedding-torch 0.9.1")
+def zero_in_the_middle_of_a_call(
+    definition, x, positions=None, *, layout="interleaved", **keywords
+):
+    """What fades is counted from the middle of each call: a query alone fades otherwise than in its text."""
+    where, middle = tokens(x, positions), x.shape[-2] // 2
+    faded = definition(x, where - middle, layout=layout, **keywords)
+    return rotate(faded, 0 * where + middle, base=keywords.get("base", 1e4), layout=layout)
+
+
 @misuse("polar_query", "polar_key")
 def lengths_may_be_negative(definition, x, *where, **keywords):
     """The entries themselves are the lengths: the softplus is missing."""

@@ -37,9 +37,9 @@ def key_not_turned(definition, query, key, *where, **keywords):
     return rotate(query, where[0], **keywords) @ key.mT
 
 
-@misuse("rotary", "xpos_query", "xpos_key")
+@misuse("rotary", "xpos_query", "xpos_key", seen="lablup/mlxcel #1324")
 def rotated_twice(definition, x, positions=None, **keywords):
-    """It rotates twice, as where a layer and its kernel both rotate: once is right."""
+    """It rotates twice, as by a layer and its kernel, or positions are doubled: once is right."""
     return definition(definition(x, positions, **keywords), positions, **keywords)
 
 

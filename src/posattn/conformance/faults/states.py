@@ -163,6 +163,13 @@ class FadedLast(Recurrence):
 line("faded_after_written", FadedLast(), FadedLast.__doc__, *ALL)
 
 
+@misuse(*ALL, seen="torch_geometric.nn.attention")
+def keys_of_padding_count(definition, query, key, value, *rest, mask=None, **keywords):
+    """Only the values of padding are hidden: its keys and gates count, and it reads as tokens do."""
+    value = value if mask is None else value * mask[..., None, :, None]
+    return definition(query, key, value, *rest, **keywords)
+
+
 @misuse(*ALL)
 def not_scaled(definition, *tokens, scale=None, **keywords):
     """Queries are not divided by the root of their width."""
