@@ -124,20 +124,11 @@ def check_function(chosen):
     else:
         text, data, code = compared(results, request)
     if form == "sarif":
-        data = as_sarif({**place_of(request["function"], results), **data})
+        data = as_sarif(data)
     made = text if form == "text" else json.dumps(data, indent=2, allow_nan=False)
     if output:
         write(output, made)
     return text if output else made, code
-
-
-def place_of(function, results):
-    """The file that is checked, where it is one: the worker knows better, unless it has crashed."""
-    place = str(results or function.rpartition(":")[0])
-    made = Path(
-        place if results or place.endswith(".py") else f"{place.replace('.', '/')}.py"
-    )
-    return {"file": str(made)} if made.is_file() else {}
 
 
 def compared(results, request):

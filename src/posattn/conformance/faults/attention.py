@@ -279,13 +279,6 @@ def keys_in_turns(definition, query, key, value, **keywords):
     return definition(query, np.tile(key, times), np.tile(value, times), **keywords)
 
 
-@misuse("sinks", seen="nntile/nntile #347")
-def heads_come_back_in_other_order(definition, query, key, value, **keywords):
-    """Heads come back in another order: those that share keys are neighbors."""
-    order = np.arange(query.shape[-3]).reshape(key.shape[-3], -1).T.ravel()
-    return definition(query, key, value, **keywords)[..., order, :, :]
-
-
 @misuse("sinks", seen="modular/modular #6591")
 def sinks_go_by_rows(definition, query, key, value, *, sinks, **keywords):
     """A row's number, modulo the heads, chooses its sink: that is right for one query only."""

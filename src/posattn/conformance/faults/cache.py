@@ -60,19 +60,11 @@ def ring_rolled_too_early(self, *tokens):
 def of_chunks(size):
     """Enter a ring into which the padding of a last chunk goes with the tokens."""
 
-    def write(self, *tokens):
-        Ring.write(self, *tokens)
-        padding = -tokens[0].shape[-2] % size
-        if padding and tokens[0].shape[-2] > 1 and self.window < FAR:
-            self.late = padding
-
     def attend(self, *tokens):
-        made = Cache.attend(self, *tokens)
-        self.evict()
-        late, self.late = self.late, 0
-        if late:
-            sizes = ((0, 0), (0, 0), (0, late), (0, 0))
-            self.tokens = [np.pad(x, sizes, constant_values=-9) for x in self.tokens]
+        made, n = Ring.attend(self, *tokens), tokens[0].shape[-2]
+        if n > 1 and self.window < FAR:
+            late = ((0, 0), (0, 0), (0, -n % size), (0, 0))
+            self.tokens = [np.pad(x, late, constant_values=-9) for x in self.tokens]
             self.evict()
         return made
 
@@ -80,8 +72,7 @@ def of_chunks(size):
     attend.__doc__ = (
         "The padding of a prompt's last chunk stays in the ring, and pushes tokens out."
     )
-    kind = type("Chunked", (Ring,), {"write": write, "late": 0})
-    instead_of("attend", kind, seen="cactus-compute/cactus #688")(attend)
+    instead_of("attend", Ring, seen="cactus-compute/cactus #688")(attend)
 
 
 for size in (4, 8, 128):

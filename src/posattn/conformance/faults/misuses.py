@@ -324,6 +324,9 @@ RESULTS = (
      "The mask is inverted: True hides, where True should mean may attend."),
     ("zeros_and_ones_added", MASKS, lambda made, *_: np.ones_like(made),
      "The mask is 0 and 1 as numbers, which hide nothing when they are added to scores."),
+    ("heads_come_back_in_other_order", ("sinks",), lambda made, query, key, *_: np.swapaxes(
+        made.reshape(*made.shape[:-3], -1, key.shape[-3], *made.shape[-2:]), -4, -3).reshape(made.shape),
+     "Heads come back in another order: those that share keys are neighbors.", "nntile/nntile #347"),
     ("lost_with_a_cache", ("forgetting",), lambda made, *_: made * (made.shape[-2] == made.shape[-1]),
      "With cached keys nothing is forgotten: the gates of tokens in the cache are not kept."),
     ("own_position_hidden", WITH_POSITIONS,

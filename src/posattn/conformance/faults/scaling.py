@@ -104,7 +104,7 @@ def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
 
 
 def of_the_ramp(name, change, sentence, seen="", form=np.asarray):
-    """Enter YaRN with another ramp: its ends, in pairs, are `change(fast, slow, dim)`, its values of a form."""
+    """Enter YaRN with another ramp: of other ends, `change(fast, slow, dim)` in pairs, or another form."""
 
     def slowed(
         dim,
