@@ -119,7 +119,7 @@ def rows_of_the_first_queries(definition, log_gates, n_q=None):
     return definition(log_gates)[..., :n_q, :]
 
 
-@misuse("shaw", seen="ESPnet 202511, its legacy Conformer")
+@misuse("shaw", seen="espnet/espnet (its legacy Conformer)")
 def zero_moves_with_the_length(
     definition, query, key, query_positions, key_positions, *, key_table
 ):
