@@ -1,10 +1,12 @@
 """Where things come from: pinned versions with hashes, workflows that may do little, licences."""
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import distributions
+from pathlib import Path
 
 import pytest
 import yaml
@@ -120,6 +122,32 @@ def test_a_workflow_may_read_its_jobs_that_write_are_named_and_its_actions_are_c
     assert used
     for action in used:
         assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+def test_the_action_checks_a_function_and_runs_nothing_that_an_input_says(tmp_path):
+    text = (ROOT / ".github" / "actions" / "check" / "action.yml").read_text("utf-8")
+    install, check = yaml.safe_load(text)["runs"]["steps"]
+    assert "inputs." not in install["run"] + check["run"]
+    (tmp_path / "mine.py").write_text("from posattn.reference import rotate")
+    env = {"FUNCTION": "mine:rotate", "SCHEME": "rotary", "EXPECTED": ""}
+    env |= {"OPTIONS": "--only 4 --skip layout", "RUNNER_TEMP": ".", "GITHUB_OUTPUT": "out"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    assert set(check["env"]) <= set(env)
+    for expected, code in (("$(touch ran)", 2), ("", 0)):
+        ran = subprocess.run(
+            ["bash", "-ec", check["run"]],
+            cwd=tmp_path,
+            env={**os.environ, **env, "EXPECTED": expected},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == code, ran.stderr
+    assert sorted(x.name for x in tmp_path.glob("*[!_]")) == [
+        *("mine.py", "out", "posattn-rotary.sarif"),
+    ]
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert hook["entry"].split() == ["posattn", "check"]
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -98,6 +98,42 @@ def test_skipped_cases_are_told_and_can_be_failures():
         assert_conforms(half, "rotary", fail_on_skip=True, **options)
 
 
+def test_failures_that_are_expected_are_no_failures(tmp_path):
+    known = tmp_path / "known.txt"
+    bad = check(gallery.rotary_by_halves, "rotary", framework="numpy")
+    wrong = [run.case["name"] for run in bad.failures]
+    right = next(run.case["name"] for run in bad.runs if not run.failed)
+
+    def told(*lines, **options):
+        known.write_text("".join(f"{line}\n" for line in lines))
+        options |= {"framework": "numpy", "expected_failures": known}
+        return check(gallery.rotary_by_halves, "rope", **options)
+
+    all_but_one = [f"RoPE: {name}  # ours" for name in wrong[1:]]
+    report = told("# of others", "alibi: any", "layer 3 of llama: a prompt", *all_but_one)
+    assert [run.case["name"] for run in report.unexpected] == wrong[:1]
+    assert not report.passed()
+    assert str(report).count("\n" + wrong[0]) == 1
+    assert f": 1 of {len(report.runs)} cases fail, {len(wrong) - 1} fail as " in str(report)
+    assert "likely cause" in str(report)
+    every = [f"rotary: {name}" for name in (*wrong, right)]
+    report = told(*every)
+    assert report.passes == [right]
+    assert report.passed()
+    assert f"passes, though it is expected to fail: {right}" in str(report)
+    assert "likely cause" not in str(report)
+    outcomes = {case["name"]: case["outcome"] for case in report.to_dict()["cases"]}
+    assert {outcomes[name] for name in wrong} == {"xfailed"}
+    assert outcomes[right] == "xpassed"
+    assert not told(*every, strict=True).passed()
+    assert told(*every[:-1], strict=True).passed()
+    for line, said in (("rotary: lost", "a case"), ("rotry: lost", "a scheme.*'rotary'")):
+        with pytest.raises(UsageError, match=f"known.txt, line 2: {said}"):
+            told(every[0], line)
+    with pytest.raises(UsageError, match="expected_failures cannot be read"):
+        check(half, "rotary", expected_failures=tmp_path / "lost.txt")
+
+
 def test_float32_angles_pass_within_their_own_tolerance():
     options = {"framework": "numpy", "dtype": "float32"}
     exact = check(single, "rotary", tolerance=EXACT, **options)

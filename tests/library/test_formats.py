@@ -68,6 +68,29 @@ def test_the_command_prints_the_format(checked, capsys):
     assert run(capsys) == (1, "the text\n", "")
 
 
+def test_sarif_tells_each_cause_once_where_the_function_stands(checked, capsys):
+    code, out, _ = run(capsys, "--format", "sarif")
+    (ran,) = json.loads(out)["runs"]
+    (found,), (rule,) = ran["results"], ran["tool"]["driver"]["rules"]
+    assert (code, found["ruleId"], rule["id"]) == (1, *2 * ("other_layout",))
+    assert "locations" not in found
+    checked["cases"] = [
+        {"name": "known", "outcome": "xfailed"},
+        {"name": "mended", "outcome": "xpassed"},
+        {"name": "new", "outcome": "failed", "complaints": ["ends"]},
+    ]
+    checked["causes"][0]["cases"] = ["known"]
+    checked |= {"file": __file__, "line": 7}
+    out = run(capsys, "--format", "sarif")[1]
+    results = json.loads(out)["runs"][0]["results"]
+    assert {x["ruleId"] for x in results} == {"no_known_fault", "passes_unexpectedly"}
+    assert {x["level"] for x in results} == {"error", "note"}
+    assert "new: it ends" in str(results)
+    where = results[0]["locations"][0]["physicalLocation"]
+    assert where["artifactLocation"]["uri"] == "tests/library/test_formats.py"
+    assert where["region"] == {"startLine": 7}
+
+
 def test_a_file_is_written_and_the_text_printed(checked, capsys, tmp_path):
     file = tmp_path / "report.json"
     assert run(capsys, "--format", "json", "--output", file) == (1, "the text\n", "")

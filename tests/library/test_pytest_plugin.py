@@ -138,6 +138,24 @@ def test_marks_and_names_hold_for_every_case(project):
     )
 
 
+def test_a_case_that_is_expected_to_fail_is_marked(project, pytester):
+    line = """
+    from posattn.conformance import conforms
+    from model import rope
+    test_it = conforms(rope, "rotary", expected_failures="known.txt", STRICT)
+    """
+    known = "rotary: positions 0 to 4\nrotary: layout half, decoding: one token\n"
+    pytester.path.joinpath("known.txt").write_text(known)
+    only = "settings={'layout': 'half'}, only='decoding: one token'"
+    test = line.replace("STRICT", only)
+    project(test).assert_outcomes(passed=1, xpassed=1, skipped=2)
+    done = project(test.replace("only=", "strict=True, only="))
+    done.assert_outcomes(passed=1, failed=1, skipped=2)
+    done = project(line.replace("STRICT", "only='ns 0 to 4', settings={}"), "-rx")
+    done.assert_outcomes(xfailed=1, skipped=3)
+    done.stdout.fnmatch_lines(["XFAIL *positions 0 to 4? - named in *known.txt"])
+
+
 def test_gradients_belong_to_their_case(project):
     done = project(
         """

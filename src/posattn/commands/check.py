@@ -9,6 +9,7 @@ from pathlib import Path
 from posattn.conformance import UsageError
 from posattn.conformance.files import check_results
 from posattn.conformance.isolation import TIME_LIMIT, check_apart
+from posattn.conformance.sarif import as_sarif
 from posattn.conformance.worker import options_of
 
 
@@ -68,6 +69,16 @@ def add(commands):
         help="exit with 1 if a case is skipped, since the function lacks a parameter",
     )
     one.add_argument(
+        "--expected-failures",
+        metavar="FILE",
+        help="cases that you know to fail, a line for each: `rotary: decoding: one token`",
+    )
+    one.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit with 1 if one of these passes",
+    )
+    one.add_argument(
         "--gradients", action="store_true", help="check them, too (torch and jax)"
     )
     one.add_argument(
@@ -79,7 +90,7 @@ def add(commands):
     )
     one.add_argument(
         "--format",
-        choices=["text", "json"],
+        choices=["text", "json", "sarif"],
         default="text",
         help="of the report; text if not given",
     )
@@ -112,6 +123,8 @@ def check_function(chosen):
         text, data, code = check_apart(request, limit)
     else:
         text, data, code = compared(results, request)
+    if form == "sarif":
+        data = as_sarif(data)
     made = text if form == "text" else json.dumps(data, indent=2, allow_nan=False)
     if output:
         write(output, made)

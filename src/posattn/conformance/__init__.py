@@ -6,6 +6,8 @@ reads them.
 why where the fault is a known one; `assert_conforms` does the same in a test.
 """
 
+import importlib
+
 from posattn.conformance.checker import assert_conforms, check
 from posattn.conformance.report import Report
 from posattn.conformance.testing import conforms
@@ -15,9 +17,8 @@ __all__ = ["Report", "UsageError", "assert_conforms", "check", "conforms", "load
 
 
 def __getattr__(name):
-    """Import `planned` when it is asked for: it needs the reference, and the rest does not."""
-    if name != "planned":
+    """Import what needs the reference, or PyTorch, when it is asked for: the rest needs neither."""
+    places = {"diagnose": "diagnosis", "planned": "layers"}
+    if name not in places:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from posattn.conformance.layers import planned
-
-    return planned
+    return getattr(importlib.import_module(f"{__name__}.{places[name]}"), name)

@@ -12,6 +12,7 @@ import numpy as np
 
 from posattn.conformance import frameworks
 from posattn.conformance.calls import Skip, arrays, left_out, name_of, same, signature_of
+from posattn.conformance.expected import expected
 from posattn.conformance.report import Report
 from posattn.conformance.runner import defaults_of, differentiate, prepare, run
 from posattn.conformance.steps import played
@@ -43,6 +44,8 @@ class Options(NamedTuple):
     max_position: object = None
     tolerance: object = None
     gradients: bool = False
+    expected_failures: object = None
+    strict: bool = False
 
 
 def check(
@@ -57,6 +60,8 @@ def check(
     max_position=None,
     tolerance=None,
     gradients=False,
+    expected_failures=None,
+    strict=False,
 ):
     """Run a function on the vectors of a scheme.
 
@@ -89,6 +94,9 @@ def check(
             something rotates, but for float64; with `"exact"` it never grows.
         gradients: check the gradients too, of the cases whose values are right: for each array of
             data, parameters included; in PyTorch and JAX.
+        expected_failures: a file whose lines name the cases that you know to fail, as `rotary: decoding:
+            one token`; the report then tells of the others, and of a case among these that passes.
+        strict: a case that passes though it is expected to fail is a failure.
 
     Returns:
         A `Report`.
@@ -103,7 +111,8 @@ def check(
         sinusoidal_encoding as sinusoidal, numpy float64: all 15 pass
     """
     options = Options(
-        framework, dtype, settings, only, skip, max_position, tolerance, gradients
+        *(framework, dtype, settings, only, skip, max_position, tolerance, gradients),
+        *(expected_failures, strict),
     )
     return examine(function, scheme, options, lambda runs, name: None)
 
@@ -113,6 +122,7 @@ def examine(function, scheme, options, begin):
     vectors, framework, dtype = fitting(function, scheme, options)
     function = played(function) if vectors["parameters"][0]["name"] == "steps" else function
     scheme, settings = vectors["scheme"], options.settings or {}
+    known = expected(options.expected_failures, vectors), options.strict
     cases, away = select(vectors, options)
     if options.gradients and any("gradients" in case for case in cases):
         frameworks.differentiable(framework)
@@ -137,12 +147,11 @@ def examine(function, scheme, options, begin):
     if options.tolerance is not None:
         title += f", tolerance {options.tolerance}"
     hint = vectors["hint"](runs) if "hint" in vectors else ""
-    report = Report(title, runs + slopes, skipped, [], left_out=away, hint=hint)
+    report = Report(title, runs + slopes, skipped, [], [], away, hint, *known)
     if report.failures:
         from posattn.conformance.faults import explain
 
-        known = vectors.get("faults")
-        report.causes = explain(scheme, runs, known)
+        report.causes = explain(scheme, runs, vectors.get("faults"))
         report.causes += explain(f"gradients of {scheme}", slopes)
     if options.gradients:
         report.notes.append(on_gradients(scheme, runs, slopes))

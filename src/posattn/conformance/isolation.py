@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from posattn.conformance.vectors import UsageError
 
@@ -113,4 +114,6 @@ def ended(request, last, how):
     title = f"{name} as {what}"
     case = {"name": last["case"] or when, "outcome": "failed", "complaints": [how]}
     data = {"title": title, "notes": [others], "causes": [], "cases": [case]}
+    file = Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
+    data |= {"file": str(file)} if file.is_file() else {}
     return f"{title}: it {how} {when}; {others}", data, FAILED

@@ -18,7 +18,10 @@ IGNORED = {  # what may be left out of a layer, and what then stands in its plac
     "chunk": ("The chunks are ignored.", None),
     "soft_cap": ("The soft cap is ignored.", None),
     "sinks": ("The sinks are ignored.", False),
-    "temperature": ("Queries do not grow with their position.", None),
+    "temperature": (
+        "Queries do not grow with their position: the temperature is missing, or goes by the row in a call.",
+        None,
+    ),
     "bias": ("The bias is ignored.", None),
 }
 OTHER_METHODS = {  # what each takes beside factor and trained length

@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 
 from posattn.conformance.exceptions import said, where
+from posattn.conformance.expected import belongs
 
 __all__ = ["Report", "Run", "as_list"]
 
@@ -141,6 +142,8 @@ class Report:
         notes: sentences on what was not checked.
         left_out: the names of the cases that the user left out.
         hint: what to try where no known fault explains what is wrong.
+        expected: the names of cases that are expected to fail.
+        strict: whether one of these that passes is a failure.
     """
 
     title: str
@@ -150,22 +153,45 @@ class Report:
     notes: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
     hint: str = ""
+    expected: frozenset = frozenset()
+    strict: bool = False
 
     @property
     def failures(self):
-        """The runs that failed."""
+        """The runs that failed, those too that were expected to."""
         return [run for run in self.runs if run.failed]
 
+    @property
+    def unexpected(self):
+        """The runs that failed and were not expected to."""
+        return [run for run in self.failures if not self.expects(run)]
+
+    @property
+    def passes(self):
+        """The names of cases that pass, though they were expected to fail."""
+        failed = [run.case["name"] for run in self.failures]
+        ran = [run.case["name"] for run in self.runs if run.case["name"] in self.expected]
+        return [name for name in ran if not any(belongs(part, name) for part in failed)]
+
+    def expects(self, run):
+        """Whether a run belongs to a case that was expected to fail."""
+        return any(belongs(run.case["name"], name) for name in self.expected)
+
     def passed(self, fail_on_skip=False):
-        """Whether no case failed, and, if `fail_on_skip`, none had to be skipped."""
-        return not (self.failures or (fail_on_skip and self.skipped))
+        """Whether no case failed that was not expected to, and, if `fail_on_skip`, none was skipped.
+
+        If the check is strict, a case that passes unexpectedly has failed.
+        """
+        wrong = self.unexpected or (self.strict and self.passes)
+        return not (wrong or (fail_on_skip and self.skipped))
 
     def to_dict(self):
         """The report as plain data, which JSON can hold.
 
         Returns:
             A dict with `title`, `notes`, `causes`, `cases`, and `left_out`, names of cases.
-            Each case has its `name` and `outcome`, `"passed"`, `"failed"` or `"skipped"`.
+            Each case has its `name` and `outcome`, `"passed"`, `"failed"` or `"skipped"`, and if it was
+            expected to fail, `"xfailed"` or `"xpassed"`.
             A failed one has what is wrong: `at`, `error`, `expected` and `got` of the largest error,
             `raised` and `where`, or `complaints`; a skipped one has its `reason`.
             Each cause names its `cases`.
@@ -184,16 +210,21 @@ class Report:
             {"name": name, "outcome": "skipped", "reason": reason}
             for name, reason in self.skipped.items()
         ]
-        cases = [*(run.to_dict() for run in self.runs), *skipped]
+        cases, passes = [run.to_dict() for run in self.runs], self.passes
+        for case, run in zip(cases, self.runs):
+            if self.expects(run) and (run.failed or case["name"] in passes):
+                case["outcome"] = f"x{case['outcome']}"
+        cases += skipped
         told = {"title": self.title, "notes": self.notes, "left_out": self.left_out}
         return {**told, "causes": causes, "cases": cases}
 
     def __str__(self):
-        failures, total = self.failures, len(self.runs)
-        found = (
-            f"{len(failures)} of {total} cases fail" if failures else f"all {total} pass"
-        )
-        skips = [(self.skipped, "skipped"), (self.left_out, "left out")]
+        failures, total = self.unexpected, len(self.runs)
+        known = len(self.failures) - len(failures)
+        found = f"all {total - known}{' others' * bool(known)} pass"
+        found = f"{len(failures)} of {total} cases fail" if failures else found
+        also = range(known), self.skipped, self.left_out
+        skips = zip(also, ("fail as expected", "skipped", "left out"))
         parts = [found, *(f"{len(names)} {what}" for names, what in skips if names)]
         lines = [f"{self.title}: {', '.join(parts)}"]
         if failures:
@@ -203,11 +234,15 @@ class Report:
             what, *at = problem.splitlines()
             lines += ["", wrapped(f"in {count} of {total} cases it {what}"), *at]
         for cause in self.causes:
+            if all(map(self.expects, cause.runs)):
+                continue
             share = f"{len(cause.runs)} of {cause.of} failures"
             lines += ["", wrapped(f"likely cause ({share}): {cause.sentence}")]
             lines += [f"  seen in {cause.seen}"] if cause.seen else []
         if any(run.wrong for run in failures) and not self.causes:
             lines += ["", "no known fault explains this", *wrapped(self.hint).splitlines()]
+        for name in self.passes:
+            lines += ["", wrapped(f"passes, though it is expected to fail: {name}")]
         for reason in sorted(set(self.skipped.values())):
             names = [name for name, why in self.skipped.items() if why == reason]
             lines += ["", f"{len(names)} skipped, since {reason}:"]

@@ -140,7 +140,7 @@ def slips(layer):
     if layer.rope is not None:
         twice = {"frequencies": 2 * np.array(layer.rope.frequencies)}
         twice["attention_factor"] = layer.rope.attention_factor**2
-        what = "Queries and keys are rotated twice, as where a layer and its kernel both rotate."
+        what = "Queries and keys are rotated twice, as by a layer and its kernel, or positions are doubled."
         yield "rotated_twice", what, partial(attend, rotation(layer, **twice))
     if layer.rope is not None and len(layer.rope.sections) == 3:
         for what, axes in AXES.items():

@@ -4,8 +4,10 @@ import functools
 import inspect
 import sys
 import types
+from pathlib import Path
 
 from posattn.conformance.checker import Options, assert_conforms, check, fitting, select
+from posattn.conformance.expected import belongs, expected
 from posattn.conformance.report import wrapped
 from posattn.conformance.vectors import UsageError
 
@@ -19,12 +21,13 @@ def conforms(function, scheme, **options):
     All cases are run in their order when the first test is, however many are selected, so that a
     stale cache shows; each test tells of one case.
     One that the function has no parameter for is skipped.
+    One that is expected to fail is marked `xfail`.
     Where the plugin `posattn` is switched off, the result is one test, of all cases.
 
     Args:
         function: what is checked.
         scheme: what `check` takes.
-        options: those of `check`.
+        options: those of `check`; the file `expected_failures` is looked for beside the caller's.
 
     Returns:
         A function without arguments, which fails as `assert_conforms` does.
@@ -38,6 +41,10 @@ def conforms(function, scheme, **options):
         >>> test_rotate()
     """
     inspect.signature(check).bind(function, scheme, **options)
+    caller = sys._getframe(1)
+    if options.get("expected_failures") is not None:
+        beside = Path(caller.f_code.co_filename).parent
+        options["expected_failures"] = beside / options["expected_failures"]
     cases = Cases(function, scheme, options)
 
     def test(*_, case=None):
@@ -47,7 +54,6 @@ def conforms(function, scheme, **options):
         else:
             cases.tell(case)
 
-    caller = sys._getframe(1)
     test.posattn = cases
     # pytest looks here for the line
     test.place_as = placed(caller.f_code, caller.f_lineno)
@@ -72,16 +78,19 @@ class Cases:
         self.function, self.scheme, self.options = function, scheme, options
 
     def names(self):
-        """The names of the cases that will be run, or skipped."""
+        """The names of the cases that will be run, or skipped, and whether each is expected to fail."""
         options = Options(**self.options)
         vectors, *_ = fitting(self.function, self.scheme, options)
         cases, _ = select(vectors, options)
-        return [case["name"] for case in cases]
+        known = expected(options.expected_failures, vectors)
+        return [(case["name"], case["name"] in known) for case in cases]
 
     @functools.cached_property
     def report(self):
         """The report of all cases, as plain data."""
-        return check(self.function, self.scheme, **self.options).to_dict()
+        # of a failure that is expected, pytest's mark knows
+        options = {**self.options, "expected_failures": None}
+        return check(self.function, self.scheme, **options).to_dict()
 
     def tell(self, name):
         """Skip or fail a test, or let it pass, by its case; gradients belong to their case."""
@@ -99,11 +108,6 @@ class Cases:
             skipped = pytest.skip.Exception(parts[0]["reason"])
             skipped._use_item_location = True  # as pytest's own marks do
             raise skipped
-
-
-def belongs(part, name):
-    """Whether a part of a report tells of a case: it is the case, or the gradient of something in it."""
-    return part == name or part.startswith(f"{name}: gradient of ")
 
 
 def story(report, case):

@@ -82,7 +82,7 @@ def load(scheme):
         >>> case["expected"][1].round(4)
         array([0.8415, 0.5403, 0.01  , 1.    ])
     """
-    name = ALSO.get(str(scheme).lower().replace("-", "_"), scheme)
+    name = own_name(scheme)
     if name not in names():
         close = difflib.get_close_matches(str(scheme), [*names(), *ALSO])
         near = f"; did you mean {' or '.join(close)}?" * bool(close)
@@ -91,6 +91,11 @@ def load(scheme):
         )
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
     return json.loads(text, object_hook=decode)
+
+
+def own_name(scheme):
+    """The name of a scheme that others call otherwise."""
+    return ALSO.get(str(scheme).lower().replace("-", "_"), scheme)
 
 
 def decode(entry):

@@ -9,12 +9,14 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import inspect
 import json
 import operator
 import os
 import sys
 from pathlib import Path
 
+from posattn.conformance.calls import inner
 from posattn.conformance.checker import Options, examine
 from posattn.conformance.exceptions import said, where
 from posattn.conformance.vectors import UsageError
@@ -24,7 +26,12 @@ PASSED, FAILED = 0, 1
 USUAL = {
     **{"scheme": None, "config": None, "layer": 0, "set": (), "only": "", "skip": ()},
     **{"framework": None, "dtype": None, "max_position": None, "tolerance": None},
-    **{"gradients": False, "fail_on_skip": False},
+    **{
+        "gradients": False,
+        "fail_on_skip": False,
+        "expected_failures": None,
+        "strict": False,
+    },
 }
 
 
@@ -51,7 +58,7 @@ def work(request, say):
         say(unusable=str(error))
     else:
         code = PASSED if report.passed(request["fail_on_skip"]) else FAILED
-        say(report=str(report), data=report.to_dict(), code=code)
+        say(report=str(report), data={**report.to_dict(), **place(function)}, code=code)
 
 
 def options_of(request):
@@ -66,6 +73,8 @@ def options_of(request):
         request["max_position"],
         tolerance(request["tolerance"]),
         request["gradients"],
+        request["expected_failures"],
+        request["strict"],
     )
 
 
@@ -89,6 +98,17 @@ def find(path, kind="function"):
         near = difflib.get_close_matches(name, dir(module), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"{place} has no {kind} {name!r}{hint}") from None
+
+
+def place(function):
+    """The file and the line of a function, where Python knows them."""
+    made = inner(function)
+    source = inspect.unwrap(made) if hasattr(made, "__name__") else type(made)
+    try:
+        file, line = inspect.getsourcefile(source), inspect.getsourcelines(source)[1]
+    except (OSError, TypeError):
+        return {}
+    return {"file": os.path.abspath(file), "line": max(1, line)}
 
 
 def import_module(name):

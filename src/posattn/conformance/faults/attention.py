@@ -126,6 +126,26 @@ def hidden_nan_leaks(query, key, value, **keywords):
     return np.where(np.isnan(finite), np.nan, attention(query, key, value, **keywords))
 
 
+@fault("attention", seen="hyunwoongko/transformer #40")
+def mask_of_the_queries(query, key, value, *, mask=None, **keywords):
+    """The padding of the keys hides queries: the mask has its axes exchanged."""
+    mask = None if mask is None else mask.mT
+    weigh = empty_rows_are_the_mean
+    return naive(query, key, value, weigh, mask=mask, **keywords)
+
+
+@fault("attention", seen="NVIDIA-NeMo/Automodel #2658")
+def lowest_float_added_twice(query, key, value, *, mask=None, causal=False, **keywords):
+    """Mask and causal each add the lowest float: together that is minus infinity, alone it is not."""
+    hidden = [visible(query, key, mask, False), visible(query, key, None, causal)]
+    times = sum(0 if x is None else 1 * ~x for x in hidden)
+
+    def weigh(scores, _):
+        return softmax(scores + np.choose(times, [0, -1e30, -np.inf]), None, None)
+
+    return naive(query, key, value, weigh, **keywords)
+
+
 @fault("attention")
 def ten_thousand_cancels(query, key, value, **keywords):
     """What is hidden loses 10000: where that is all, it cancels, and the row is as if nothing were hidden."""
@@ -257,6 +277,17 @@ def keys_in_turns(definition, query, key, value, **keywords):
     """Heads take shared keys in turns: those that share keys are neighbors."""
     times = query.shape[-3] // key.shape[-3], 1, 1
     return definition(query, np.tile(key, times), np.tile(value, times), **keywords)
+
+
+@misuse("sinks", seen="modular/modular #6591")
+def sinks_go_by_rows(definition, query, key, value, *, sinks, **keywords):
+    """A row's number, modulo the heads, chooses its sink: that is right for one query only."""
+    heads, n = query.shape[-3:-1]
+    sinks = sinks[np.arange(heads * n) % heads].reshape(heads, n, 1)
+    zeros, ones = np.zeros(heads), np.ones_like(value[..., :1])
+    made = definition(query, key, value, sinks=zeros, **keywords)
+    kept = definition(query, key, ones, sinks=zeros, **keywords)
+    return made / np.where(kept > 0, kept + (1 - kept) * np.exp(sinks), 1)
 
 
 @misuse("sinks")

@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn.conformance.faults.layouts import OTHER as OTHER_LAYOUT
 from posattn.conformance.faults.layouts import mixed
-from posattn.conformance.faults.registry import fault, line, misuse, tokens
+from posattn.conformance.faults.registry import fault, line, misuse, misuses, tokens
 from posattn.reference.position.axial import rotate_axes
 from posattn.reference.position.mrope import mrope_frequencies
 from posattn.reference.position.rotary import rotate
@@ -16,22 +16,30 @@ OTHER = {xpos_query: xpos_key, xpos_key: xpos_query}
 CONVERSIONS = ("to_half", "to_interleaved", "weight_to_half", "weight_to_interleaved")
 
 
-@misuse(*XPOS)
-def query_and_key_exchanged(definition, x, *where, **keywords):
-    """Query and key are exchanged: the one that should fade grows."""
-    return OTHER[definition](x, *where, **keywords)
-
-
-@misuse(*XPOS)
-def turned_backwards(definition, x, positions=None, **keywords):
-    """The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin)."""
-    return OTHER[definition](x, -tokens(x, positions), **keywords)
-
-
-@misuse(*XPOS)
-def nothing_fades(definition, x, *where, base=10000.0, layout="interleaved", **keywords):
-    """Nothing fades: it is the plain rotation."""
-    return rotate(x, *where, base=base, layout=layout)
+# fmt: off
+misuses(  # a name, schemes, the wrong use, a sentence, and threads
+    ("query_and_key_exchanged", XPOS,
+     lambda definition, x, *where, **keywords: OTHER[definition](x, *where, **keywords),
+     "Query and key are exchanged: the one that should fade grows."),
+    ("turned_backwards", XPOS,
+     lambda definition, x, positions=None, **keywords:
+     OTHER[definition](x, -tokens(x, positions), **keywords),
+     "The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin)."),
+    ("nothing_fades", XPOS,
+     lambda definition, x, *where, base=10000.0, layout="interleaved", **keywords:
+     rotate(x, *where, base=base, layout=layout), "Nothing fades: it is the plain rotation."),
+    ("lengths_may_be_negative", ("polar_query", "polar_key"),
+     lambda definition, x, *where, **keywords:
+     definition(np.log(np.expm1(np.abs(x) + 1e-09)), *where, **keywords) * np.tile(np.sign(x), 2),
+     "The entries themselves are the lengths: the softplus is missing."),
+    ("weight_transposed", ("weight_to_half", "weight_to_interleaved"),
+     lambda definition, weight, num_heads, rotary_dim=None: definition(weight.T, num_heads, rotary_dim).T,
+     "The weight is transposed: (d_in, d_out) is expected, and PyTorch's Linear has (d_out, d_in)."),
+    ("heads_not_separated", ("weight_to_half", "weight_to_interleaved"),
+     lambda definition, weight, num_heads, rotary_dim=None: definition(weight, 1),
+     "The columns change places across the heads: each head should be converted on its own."),
+)
+# fmt: on
 
 
 @misuse(*XPOS)
@@ -43,12 +51,14 @@ def zero_in_the_middle(definition, x, positions=None, *, layout="interleaved", *
     return rotate(faded, where - shift, base=keywords.get("base", 10000.0), layout=layout)
 
 
-@misuse("polar_query", "polar_key")
-def lengths_may_be_negative(definition, x, *where, **keywords):
-    """The entries themselves are the lengths: the softplus is missing."""
-    return definition(np.log(np.expm1(np.abs(x) + 1e-9)), *where, **keywords) * np.tile(
-        np.sign(x), 2
-    )
+@misuse(*XPOS, seen="rotary-embedding-torch 0.9.1")
+def zero_in_the_middle_of_a_call(
+    definition, x, positions=None, *, layout="interleaved", **keywords
+):
+    """What fades is counted from the middle of each call: a query alone fades otherwise than in its text."""
+    where, middle = tokens(x, positions), x.shape[-2] // 2
+    faded = definition(x, where - middle, layout=layout, **keywords)
+    return rotate(faded, 0 * where + middle, base=keywords.get("base", 1e4), layout=layout)
 
 
 @misuse("polar_key")
@@ -104,18 +114,6 @@ def converted_back(definition, x, *sizes, **keywords):
     back = np.empty_like(there).ravel()
     back[order.astype(int).ravel()] = x.ravel()
     return back.reshape(x.shape)
-
-
-@misuse("weight_to_half", "weight_to_interleaved")
-def weight_transposed(definition, weight, num_heads, rotary_dim=None):
-    """The weight is transposed: (d_in, d_out) is expected, and PyTorch's Linear has (d_out, d_in)."""
-    return definition(weight.T, num_heads, rotary_dim).T
-
-
-@misuse("weight_to_half", "weight_to_interleaved")
-def heads_not_separated(definition, weight, num_heads, rotary_dim=None):
-    """The columns change places across the heads: each head should be converted on its own."""
-    return definition(weight, 1)
 
 
 @fault("fope_frequencies")

@@ -124,6 +124,12 @@ def past_and_future_exchanged(relative_position, **options):
     return t5_bucket(-relative_position, **options)
 
 
+@of_the_buckets()
+def direction_lost(relative_position, **options):
+    """The table cannot tell left from right: a row is looked up by the distance, without its sign."""
+    return t5_bucket(-np.abs(relative_position), **options)
+
+
 @of_the_buckets(seen="huggingface/candle #1312")
 def last_bucket_open(relative_position, **options):
     """Distances beyond the maximum go past the last bucket: the minimum is missing."""

@@ -57,6 +57,28 @@ def ring_rolled_too_early(self, *tokens):
     Ring.write(self, *tokens)
 
 
+def of_chunks(size):
+    """Enter a ring into which the padding of a last chunk goes with the tokens."""
+
+    def attend(self, *tokens):
+        made, n = Ring.attend(self, *tokens), tokens[0].shape[-2]
+        if n > 1 and self.window < FAR:
+            late = ((0, 0), (0, 0), (0, -n % size), (0, 0))
+            self.tokens = [np.pad(x, late, constant_values=-9) for x in self.tokens]
+            self.evict()
+        return made
+
+    attend.__name__ = f"padding_of_a_chunk_of_{size}_kept"
+    attend.__doc__ = (
+        "The padding of a prompt's last chunk stays in the ring, and pushes tokens out."
+    )
+    instead_of("attend", Ring, seen="cactus-compute/cactus #688")(attend)
+
+
+for size in (4, 8, 128):
+    of_chunks(size)
+
+
 @instead_of("write", Ring)
 def pushed_out_too_early(self, *tokens):
     """Several tokens enter a ring at once, and push out what the first of them should still see."""

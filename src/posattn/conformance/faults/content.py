@@ -105,6 +105,29 @@ def future_forbidden(log_gates, n_q=None):
     return np.where(seen, made, -np.inf)
 
 
+@misuse("forgetting")
+def gates_of_the_queries_alone(definition, log_gates, n_q=None):
+    """With cached keys only the gates of the new tokens are summed: older ones should still count."""
+    n_k = log_gates.shape[-1]
+    kept = np.arange(n_k) >= n_k - (n_k if n_q is None else n_q)
+    return definition(log_gates * kept, n_q)
+
+
+@misuse("forgetting")
+def rows_of_the_first_queries(definition, log_gates, n_q=None):
+    """With cached keys the rows are those of the first tokens: the queries are the last ones."""
+    return definition(log_gates)[..., :n_q, :]
+
+
+@misuse("shaw", seen="espnet/espnet (its legacy Conformer)")
+def zero_moves_with_the_length(
+    definition, query, key, query_positions, key_positions, *, key_table
+):
+    """Distance 0 is the row of the last key, not the middle of the table: it moves with the length."""
+    moved = query_positions + len(key_table) // 2 - key.shape[-2] + 1
+    return definition(query, key, moved, key_positions, key_table=key_table)
+
+
 # fmt: off
 line("gates_not_scaled", partial(counted, scale=1.0),
      "The gates see products that are not divided by the square root of the width.", "cope")

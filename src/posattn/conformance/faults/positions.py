@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, misuse, rows, tokens
+from posattn.conformance.faults.registry import fault, misuse, misuses, rows, tokens
 from posattn.reference.position.rotary import rotate
 from posattn.reference.position.rotary_cases import rotated
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
@@ -23,24 +23,29 @@ def layouts_differ(definition, query, key, *where, layout="interleaved", base=10
     return query @ rotate(key, where[1], layout=OTHER[layout], base=base).mT
 
 
-@misuse("rotary_scores")
-def layouts_differ_in_the_query(
-    definition, query, key, *where, layout="interleaved", base=10000.0
-):
-    """Layouts are mixed: the key has the one asked for, and the query the other."""
-    return layouts_differ(definition, query, key, *where, layout=OTHER[layout], base=base)
-
-
-@misuse("rotary_scores")
-def key_not_turned(definition, query, key, *where, **keywords):
-    """The query is rotated, and the key is not."""
-    return rotate(query, where[0], **keywords) @ key.mT
-
-
-@misuse("rotary", "xpos_query", "xpos_key")
-def rotated_twice(definition, x, positions=None, **keywords):
-    """It rotates twice, as where a layer and its kernel both rotate: once is right."""
-    return definition(definition(x, positions, **keywords), positions, **keywords)
+# fmt: off
+misuses(  # a name, schemes, the wrong use, a sentence, and threads
+    ("layouts_differ_in_the_query", ("rotary_scores",),
+     lambda definition, query, key, *where, layout="interleaved", base=10000.0:
+     layouts_differ(definition, query, key, *where, layout=OTHER[layout], base=base),
+     "Layouts are mixed: the key has the one asked for, and the query the other."),
+    ("key_not_turned", ("rotary_scores",),
+     lambda definition, query, key, *where, **keywords: rotate(query, where[0], **keywords) @ key.mT,
+     "The query is rotated, and the key is not."),
+    ("rotated_twice", ("rotary", "xpos_query", "xpos_key"),
+     lambda definition, x, positions=None, **keywords:
+     definition(definition(x, positions, **keywords), positions, **keywords),
+     "It rotates twice, as by a layer and its kernel, or positions are doubled: once is right.",
+     "lablup/mlxcel #1324"),
+    ("rows_counted_from_one", ENCODINGS,
+     lambda definition, length_or_positions, dim, **keywords:
+     definition(rows(length_or_positions) + 1, dim, **keywords), "Positions are counted from 1."),
+    ("directions_exchanged", ("swin", "tupe"),
+     lambda definition, query_positions, key_positions, **keywords:
+     np.swapaxes(definition(key_positions, query_positions, **keywords), -1, -2),
+     "The wrong sign: queries and keys are exchanged."),
+)
+# fmt: on
 
 
 @misuse(*ADDED, *ROTATED, seen="AkiRusProd/numpy-transformer #1")
@@ -51,18 +56,6 @@ def wrong_axis(definition, x, positions=None, **keywords):
     return np.swapaxes(made, -3, -2)
 
 
-@misuse(*ENCODINGS)
-def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
-    """Positions are counted from 1."""
-    return definition(rows(length_or_positions) + 1, dim, **keywords)
-
-
-@misuse("swin", "tupe")
-def directions_exchanged(definition, query_positions, key_positions, **keywords):
-    """The wrong sign: queries and keys are exchanged."""
-    return np.swapaxes(definition(key_positions, query_positions, **keywords), -1, -2)
-
-
 class Kept:
     """What remembers its calls."""
 
@@ -70,38 +63,33 @@ class Kept:
         self.kept = {}
 
 
-@fault("rotary", seen="lucidrains/rotary-embedding-torch #11")
-class CacheWithoutOffset(Kept):
-    """A stale cache: its key is the length, so that other positions get the table of the first call."""
+def of_a_cache(name, key, sentence, seen=""):
+    """Enter a rotation by the positions that came first with a key, `key(x, where, keywords)`."""
 
-    def __call__(self, x, positions=None, **keywords):
-        """Rotate by the first positions of that many."""
-        key = x.shape[-2], *sorted((k, str(v)) for k, v in keywords.items())
-        where = self.kept.setdefault(key, tokens(x, positions))
+    def rotation(self, x, positions=None, **keywords):
+        where = tokens(x, positions)
+        where = self.kept.setdefault(key(x, where, keywords), where)
         return rotated(x, where, **keywords)
 
-
-@fault("rotary")
-class CacheOfTheFirstPosition(Kept):
-    """A stale cache: its key is the length and the first position, so that packed texts get another table."""
-
-    def __call__(self, x, positions=None, **keywords):
-        """Rotate by the first positions of that many that begin there."""
-        where = tokens(x, positions)
-        key = where.shape, where[..., :1].tobytes()
-        return rotated(x, self.kept.setdefault(key, where), **keywords)
+    made = type(name, (Kept,), {"__call__": rotation, "__doc__": sentence})
+    fault("rotary", seen=seen)(made)
 
 
-@fault("rotary")
-class CacheOfTheFirstExample(Kept):
-    """A stale cache: its key has the first example's positions only, so that others get an older table."""
+def options(keywords):
+    """Keywords as a part of a key."""
+    return tuple(sorted((name, str(value)) for name, value in keywords.items()))
 
-    def __call__(self, x, positions=None, **keywords):
-        """Rotate by the first positions whose first example is this."""
-        where = tokens(x, positions)
-        one = where[tuple(slice(0, 1) for _ in where.shape[:-1])]
-        key = where.shape, one.tobytes()
-        return rotated(x, self.kept.setdefault(key, where), **keywords)
+
+# fmt: off
+of_a_cache("CacheWithoutOffset", lambda x, where, keywords: (x.shape[-2], options(keywords)),
+           "A stale cache: its key is the length, so that other positions get the table of the first call.",
+           seen="lucidrains/rotary-embedding-torch #11")
+of_a_cache("CacheOfTheFirstPosition", lambda x, where, _: (where.shape, where[..., :1].tobytes()),
+           "A stale cache: its key is the length and the first position, so packed texts get another table.")
+of_a_cache("CacheOfTheFirstExample",
+           lambda x, where, _: (where.shape, where[(slice(1),) * (where.ndim - 1)].tobytes()),
+           "A stale cache: its key has the first example's positions only, so others get an older table.")
+# fmt: on
 
 
 @fault("rotary", seen="patrick-kidger/equinox (its cache lacks theta)")

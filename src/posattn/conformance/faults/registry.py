@@ -76,6 +76,13 @@ def misuse(*schemes, seen=""):
     return enter
 
 
+def misuses(*rows):
+    """Enter wrong uses, a row for each: a name, the schemes, the use, a sentence, and threads."""
+    for name, schemes, use, sentence, *seen in rows:
+        use.__name__, use.__doc__ = name, sentence
+        misuse(*schemes, seen="".join(seen))(use)
+
+
 def named_as(source):
     """Give a function the name and the sentence of another."""
 

@@ -103,8 +103,8 @@ def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
     return plain + plain / factor - made, attention_factor
 
 
-def of_the_ramp(name, change, sentence, seen=""):
-    """Enter YaRN with another ramp, whose ends, in pairs, are `change(fast, slow, dim)`."""
+def of_the_ramp(name, change, sentence, seen="", form=np.asarray):
+    """Enter YaRN with another ramp: of other ends, `change(fast, slow, dim)` in pairs, or another form."""
 
     def slowed(
         dim,
@@ -127,11 +127,16 @@ def of_the_ramp(name, change, sentence, seen=""):
         if truncate:
             fast, slow = math.floor(fast), math.ceil(slow)
         fast, slow = change(fast, slow, dim)
-        ramp = np.clip((np.arange(dim // 2) - fast) / max(slow - fast, 1e-3), 0, 1)
+        ramp = form(np.clip((np.arange(dim // 2) - fast) / max(slow - fast, 1e-3), 0, 1))
         plain = frequencies(dim, base=base)
         return ramp * plain / factor + (1 - ramp) * plain, attention_factor
 
     line(name, slowed, sentence, "yarn", seen=seen)
+
+
+def within(fast, slow, dim):
+    """The right ends of the ramp."""
+    return max(fast, 0), min(slow, dim - 1)
 
 
 # fmt: off
@@ -148,6 +153,10 @@ RAMPS = (  # a name, the ends of the ramp, a sentence, and threads
     ("ends_rounded_inwards",
      lambda fast, slow, dim: (max(math.floor(fast), 0), min(math.floor(slow - 1e-9), dim - 1)),
      "Both ends of the ramp are rounded down: the end should be rounded up."),
+    ("ramp_reversed", within, "The ramp is reversed: its first value is that of the last pair.", "",
+     lambda ramp: ramp[::-1]),
+    ("ramp_rounded", within, "The ramp is rounded to 0 and 1: pairs between its ends should be blended.", "",
+     np.rint),
 )
 # fmt: on
 for row in RAMPS:

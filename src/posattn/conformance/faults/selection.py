@@ -6,7 +6,7 @@ import numpy as np
 
 from posattn import reference
 from posattn.conformance.cases.selection import indexer, rotated
-from posattn.conformance.faults.registry import fault, line, misuse
+from posattn.conformance.faults.registry import fault, line, misuse, misuses
 from posattn.reference import causal_mask
 from posattn.reference.attention.selection import rising
 
@@ -50,10 +50,43 @@ for name, combine, sentence in (
 # fmt: on
 
 
-@misuse("indexer_scores")
-def indexer_not_scaled(definition, query, *others, scale=None):
-    """Products are not divided by the root of the width."""
-    return definition(query, *others, scale=1.0 if scale is None else scale)
+# fmt: off
+misuses(  # a name, schemes, the wrong use, a sentence, and threads
+    ("indexer_not_scaled", ("indexer_scores",),
+     lambda definition, query, *others, scale=None:
+     definition(query, *others, scale=1.0 if scale is None else scale),
+     "Products are not divided by the root of the width."),
+    ("future_chosen", ("select_keys",),
+     lambda definition, scores, count, *, mask=None, causal=False: definition(scores, count, mask=mask),
+     "The future can be chosen."),
+    ("padding_chosen", ("select_keys",),
+     lambda definition, scores, count, *, mask=None, causal=False: definition(scores, count, causal=causal),
+     "Padding can be chosen: the mask is ignored."),
+    ("hidden_keys_chosen_for_want_of_others", ("select_keys", "select_blocks", "select_groups"),
+     lambda definition, scores, *sizes, **keywords: np.maximum(definition(scores, *sizes, **keywords), 0),
+     "Where fewer keys can be seen than are chosen, the first keys fill up: -1 should."),
+    ("groups_of_slots", ("group_keys", "select_groups"),
+     lambda definition, *given, mask=None, **keywords: definition(*given, **keywords),
+     "Groups are counted from the first slot: they begin at the first token."),
+    ("gates_of_groups_ignored", ("group_keys",),
+     lambda definition, *given, gates=None, **keywords: definition(*given, **keywords),
+     "The gates are ignored: each group is the mean of its tokens."),
+    ("minus_one_is_the_last_key", ("selected_attention",),
+     lambda definition, query, key, value, select, **keywords:
+     definition(query, key, value, select % key.shape[-2], **keywords),
+     "-1 reads the last key, as an index of Python does: it stands for none."),
+    ("chosen_future_seen", ("selected_attention",),
+     lambda definition, *given, causal=False, **keywords: definition(*given, **keywords),
+     "What was chosen of the future is seen: `causal` hides it still."),
+    ("chosen_padding_seen", ("selected_attention",),
+     lambda definition, *given, mask=None, **keywords: definition(*given, **keywords),
+     "What was chosen of the padding is seen: the mask hides it still."),
+    ("list_of_the_first_head", ("selected_attention",),
+     lambda definition, query, key, value, select, **keywords:
+     definition(query, key, value, select[..., :1, :, :], **keywords),
+     "All heads read what the first of them has chosen."),
+)
+# fmt: on
 
 
 # of the choice
@@ -71,18 +104,6 @@ def chosen_before_hidden(definition, scores, count, *, mask=None, causal=False):
     made = definition(scores, count)
     there = np.take_along_axis(seen(scores, mask, causal), np.maximum(made, 0), axis=-1)
     return rising(np.where(there, made, -1))
-
-
-@misuse("select_keys")
-def future_chosen(definition, scores, count, *, mask=None, causal=False):
-    """The future can be chosen."""
-    return definition(scores, count, mask=mask)
-
-
-@misuse("select_keys")
-def padding_chosen(definition, scores, count, *, mask=None, causal=False):
-    """Padding can be chosen: the mask is ignored."""
-    return definition(scores, count, causal=causal)
 
 
 @misuse("select_keys")
@@ -107,12 +128,6 @@ def causal_from_the_first_key(definition, scores, count, *, mask=None, causal=Fa
         return definition(scores, count, mask=mask)
     past = np.tri(*scores.shape[-2:], dtype=bool)
     return definition(scores, count, mask=past if mask is None else past & mask)
-
-
-@misuse("select_keys", "select_blocks", "select_groups")
-def hidden_keys_chosen_for_want_of_others(definition, scores, *sizes, **keywords):
-    """Where fewer keys can be seen than are chosen, the first keys fill up: -1 should."""
-    return np.maximum(definition(scores, *sizes, **keywords), 0)
 
 
 # of the indexer's own rotation
@@ -220,18 +235,6 @@ def rest_not_read(definition, scores, count, size, n_k, *, mask=None, causal=Fal
     return rising(np.where((made >= 0) & (numbers < ends[..., None]), made, -1))
 
 
-@misuse("group_keys", "select_groups")
-def groups_of_slots(definition, *given, mask=None, **keywords):
-    """Groups are counted from the first slot: they begin at the first token."""
-    return definition(*given, **keywords)
-
-
-@misuse("group_keys")
-def gates_of_groups_ignored(definition, *given, gates=None, **keywords):
-    """The gates are ignored: each group is the mean of its tokens."""
-    return definition(*given, **keywords)
-
-
 # of attention to what was chosen
 
 
@@ -240,30 +243,6 @@ def everything_attended(definition, query, key, value, select, **keywords):
     """What was chosen is ignored: each query attends to all that it may."""
     every = np.broadcast_to(np.arange(key.shape[-2]), (*select.shape[:-1], key.shape[-2]))
     return definition(query, key, value, every, **keywords)
-
-
-@misuse("selected_attention")
-def minus_one_is_the_last_key(definition, query, key, value, select, **keywords):
-    """-1 reads the last key, as an index of Python does: it stands for none."""
-    return definition(query, key, value, select % key.shape[-2], **keywords)
-
-
-@misuse("selected_attention")
-def chosen_future_seen(definition, *given, causal=False, **keywords):
-    """What was chosen of the future is seen: `causal` hides it still."""
-    return definition(*given, **keywords)
-
-
-@misuse("selected_attention")
-def chosen_padding_seen(definition, *given, mask=None, **keywords):
-    """What was chosen of the padding is seen: the mask hides it still."""
-    return definition(*given, **keywords)
-
-
-@misuse("selected_attention")
-def list_of_the_first_head(definition, query, key, value, select, **keywords):
-    """All heads read what the first of them has chosen."""
-    return definition(query, key, value, select[..., :1, :, :], **keywords)
 
 
 @misuse("selected_attention")

@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn import reference
 from posattn.conformance.cases.states import State, bounded_gates
-from posattn.conformance.faults.registry import fault, half_precision, line, misuse
+from posattn.conformance.faults.registry import fault, half_precision, line, misuse, misuses
 from posattn.conformance.steps import played
 from posattn.reference.attention.documents import document_starts
 from posattn.reference.cases import first_of
@@ -163,10 +163,34 @@ class FadedLast(Recurrence):
 line("faded_after_written", FadedLast(), FadedLast.__doc__, *ALL)
 
 
-@misuse(*ALL)
-def not_scaled(definition, *tokens, scale=None, **keywords):
-    """Queries are not divided by the root of their width."""
-    return definition(*tokens, scale=1.0 if scale is None else scale, **keywords)
+@misuse(*ALL, seen="torch_geometric.nn.attention")
+def keys_of_padding_count(definition, query, key, value, *rest, mask=None, **keywords):
+    """Only the values of padding are hidden: its keys and gates count, and it reads as tokens do."""
+    value = value if mask is None else value * mask[..., None, :, None]
+    return definition(query, key, value, *rest, **keywords)
+
+
+# fmt: off
+misuses(  # a name, schemes, the wrong use, a sentence, and threads
+    ("not_scaled", ALL,
+     lambda definition, *tokens, scale=None, **keywords:
+     definition(*tokens, scale=1.0 if scale is None else scale, **keywords),
+     "Queries are not divided by the root of their width."),
+    ("taps_reversed", ("short_convolution",),
+     lambda definition, x, weight, *offset, **keywords: definition(x, weight[:, ::-1], *offset, **keywords),
+     "The taps are in the other order: the first one multiplies the token itself."),
+    ("convolved_over_documents", ("short_convolution",),
+     lambda definition, *tokens, documents=None, **keywords: definition(*tokens, **keywords),
+     "The convolution reaches over the border of a document: the first tokens see another text.",
+     "NVIDIA-NeMo/Automodel #2147"),
+    ("inputs_before_ignored", ("short_convolution",),
+     lambda definition, *tokens, state=None, **keywords: definition(*tokens, **keywords),
+     "The inputs from before are ignored: each call begins with zeros."),
+    ("angle_ignored", ("selective_rotation",),
+     lambda definition, x, steps, *, layout, state=None: definition(x, steps, layout=layout),
+     "The angle from before is ignored: each call begins at 0."),
+)
+# fmt: on
 
 
 # of states over calls
@@ -234,18 +258,6 @@ def state_in_bfloat16(self, token, there, together):
 # of convolutions
 
 
-@misuse("short_convolution")
-def taps_reversed(definition, x, weight, *offset, **keywords):
-    """The taps are in the other order: the first one multiplies the token itself."""
-    return definition(x, weight[:, ::-1], *offset, **keywords)
-
-
-@misuse("short_convolution", seen="NVIDIA-NeMo/Automodel #2147")
-def convolved_over_documents(definition, *tokens, documents=None, **keywords):
-    """The convolution reaches over the border of a document: the first tokens see another text."""
-    return definition(*tokens, **keywords)
-
-
 @misuse("short_convolution", seen="AI-Hypercomputer/maxtext #5295")
 def padding_is_convolved(definition, *tokens, mask=None, **keywords):
     """Padding enters through the convolution: the first tokens after it see what it holds."""
@@ -259,12 +271,6 @@ def padding_takes_places(definition, x, *others, mask=None, **keywords):
     if mask is None:
         return definition(x, *others, **keywords)
     return definition(x * mask[..., None], *others, **keywords) * mask[..., None]
-
-
-@misuse("short_convolution")
-def inputs_before_ignored(definition, *tokens, state=None, **keywords):
-    """The inputs from before are ignored: each call begins with zeros."""
-    return definition(*tokens, **keywords)
 
 
 # of rotations
@@ -289,12 +295,6 @@ def turned(x, angles, layout):
     """Each pair rotated by its angle."""
     steps = np.diff(angles, axis=-2, prepend=0)
     return first_of(reference.selective_rotation)(x, steps, layout=layout)
-
-
-@misuse("selective_rotation")
-def angle_ignored(definition, x, steps, *, layout, state=None):
-    """The angle from before is ignored: each call begins at 0."""
-    return definition(x, steps, layout=layout)
 
 
 @misuse("selective_rotation")

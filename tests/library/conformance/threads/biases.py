@@ -59,3 +59,15 @@ class IndexUsedTwice:
         to_position = np.einsum("...hid,...ijhd->...hij", query, by_key)
         to_content = np.einsum("...hjd,...ijhd->...hij", key, by_query)
         return (to_position + to_content) / math.sqrt(3 * width)
+
+
+@thread(
+    "espnet/espnet (its legacy Conformer)",
+    scheme="shaw",
+    cause="zero_moves_with_the_length",
+)
+def counted_from_the_last_key(query, key, query_positions, key_positions, *, key_table):
+    """Distance 0 is looked up at the padded length."""
+    apart = key_positions[..., None, :] - query_positions[..., None] + key.shape[-2] - 1
+    rows = key_table[np.clip(apart, 0, len(key_table) - 1)]
+    return (rows @ query[..., None])[..., 0] * query.shape[-1] ** -0.5

@@ -83,3 +83,23 @@ class TrimmedByCounters(Growing):
     def trim(self, n):
         """The counter goes back."""
         self.at -= n
+
+
+@thread("cactus-compute/cactus #688", scheme="cache", framework="torch",
+        cause="padding_of_a_chunk_of_8_kept")  # fmt: skip
+class ChunksOfEight(Growing):
+    """A prompt comes in chunks of 8, and a sliding layer keeps the padding of the last one."""
+
+    def attend(self, query, key, value, positions):
+        """Attend, and keep as many rows as the window has."""
+        n, sliding = query.shape[2], self.window < 2**31
+        if sliding and n == 1 and self.kept:
+            self.kept = [x[:, :, max(x.shape[2] - self.window + 1, 0) :] for x in self.kept]
+        made = super().attend(query, key, value, positions)
+        if sliding and n > 1:
+            sizes = (0, 0, 0, -n % 8)
+            self.kept = [torch.nn.functional.pad(x, sizes, value=-9) for x in self.kept]
+            self.kept[2] = torch.where(self.kept[2] == -9, 2**40, self.kept[2])
+        if sliding:
+            self.kept = [x[:, :, -self.window :] for x in self.kept]
+        return made

@@ -224,3 +224,20 @@ def pairs_within_the_part(x, positions=None, *, frequencies):
     """A composite operator pairs what lies within the entries that rotate, as many as are not 0."""
     turning = frequencies[frequencies > 0]
     return of_a_part(x, places(x, positions)[..., None] * turning)
+
+
+@thread("lablup/mlxcel #1324", scheme="rotary", settings=HALF, cause="rotated_twice")
+def doubled_unless_linear(x, positions=None, *, base=10000.0):
+    """The scale of positions falls through to 2 where no linear scaling is asked for."""
+    angles = 2.0 * places(x, positions)[..., None] * plain(x.shape[-1], base)
+    return halves(x, angles)
+
+
+@thread("rotary-embedding-torch 0.9.1", scheme="xpos_query", settings=NEIGHBORS,
+        cause="zero_in_the_middle_of_a_call")  # fmt: skip
+def centered_in_each_call(x, positions=None, *, base=10000.0, gamma=0.4, scale_base=512.0):
+    """The power of the decay is counted from the middle of the tokens at hand."""
+    where, d = places(x, positions), x.shape[-1]
+    power = (where - len(where[..., :].T) // 2)[..., None] / scale_base
+    fade = ((np.arange(0, d, 2) / d + gamma) / (1 + gamma)) ** power
+    return neighbors(x, where[..., None] * plain(d, base)) * np.repeat(fade, 2, -1)

@@ -84,3 +84,18 @@ def softplus_and_clamp(x, log_rates, lower_bound=None):
     """The gate without a bound, and then no lower than it."""
     gates = -log_rates.exp() * torch.nn.functional.softplus(x)
     return gates if lower_bound is None else gates.clamp(min=lower_bound)
+
+
+@thread("torch_geometric.nn.attention", scheme="linear_attention", framework="torch",
+        cause="keys_of_padding_count")  # fmt: skip
+def only_values_hidden(query, key, value, log_gates, mask=None, state=None, scale=None):
+    """Hidden tokens have values of zero, and all else that tokens have."""
+    value = value if mask is None else value * mask[:, None, :, None]
+    groups, kept, outputs = value.shape[1] // key.shape[1], state, []
+    query, key = (x.repeat_interleave(groups, 1) for x in (query, key))
+    kept = value.new_zeros(*value.shape[:2], 4, 4) if kept is None else kept
+    for t in range(value.shape[2]):
+        faded = kept * log_gates[:, :, t, None, None].exp()
+        kept = faded + key[:, :, t, :, None] * value[:, :, t, None]
+        outputs.append((kept * query[:, :, t, :, None]).sum(-2))
+    return torch.stack(outputs, 2) * (query.shape[-1] ** -0.5 if scale is None else scale)
