@@ -7,6 +7,7 @@ import pytest
 from posattn import configs
 from posattn.configs.data import data
 from posattn.configs.reading import as_heads
+from tests.library import families
 from tests.pages.reading import DOCS
 from tests.records import stored
 
@@ -208,3 +209,8 @@ def test_who_is_read_as_another_was_found_so_by_the_run():
     for name, other in data("same.json").items():
         assert other in record[name]["as"], name
         assert record[name]["difference"] <= 2e-6, name
+
+
+def test_a_family_that_says_little_is_planned_as_written():
+    """If it should not be: `python -m tests.library.families`."""
+    assert [*families.lines()] == families.WRITTEN.read_text("utf-8").splitlines()
