@@ -24,6 +24,22 @@ KINDS |= {
     for name in names.split()
 }
 
+ONLY = {
+    name: told["only"]
+    for file in ("told.json", "equal.json", "encoders.json")
+    for names, told in data(file).items()
+    for name in names.split()
+    if "only" in told
+}
+
+
+def is_read(plan, given):
+    """Whether a configuration of the family is read."""
+    try:
+        return bool(configs.plan(given | {"model_type": plan.model_type}))
+    except (TypeError, ValueError):
+        return False
+
 
 def lines():
     """Its name, the first of so many layers of a kind, and their words; or that it needs more."""
@@ -36,6 +52,13 @@ def lines():
             except (TypeError, ValueError):
                 continue
             yield from kinds(name, plan)
+            for key, *_ in ONLY.get(name, ()):
+                taken = [
+                    x
+                    for x in (True, False, None, "absolute")
+                    if is_read(plan, given | {key: x})
+                ]
+                yield f"{name} | {key} | only {taken}"
             break
         else:
             yield f"{name} | needs more"
@@ -48,7 +71,7 @@ def kinds(name, plan):
         norms = {
             norm and (norm.kind, norm.axes) for norm in (layer.query_norm, layer.key_norm)
         }
-        words = str(layer).partition(": ")[2]
+        words = f"{str(layer).partition(': ')[2]}; biases {[*map(int, layer.use_bias)]}"
         found.setdefault((words, *sorted(norms - {None})), []).append(layer.index)
     for (words, *norms), at in found.items():
         by = f"; norms {norms}" * bool(norms)

@@ -145,55 +145,37 @@ def scale_of_absorbed_weights(x, positions=None, *, scale=None, **options):
     return attend(x, positions, scale=scale or width**-0.5, **options)
 
 
-def scores_of(query, key, bias, scale):
-    """Products over a root, and a bias: this is right."""
-    made = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
-    return made if bias is None else made + bias
-
-
-def weights_of(scores):
-    """A softmax."""
-    exp = np.exp(scores - scores.max(-1, keepdims=True))
-    return exp / exp.sum(-1, keepdims=True)
-
-
 @thread("hyunwoongko/transformer #40", scheme="attention", cause="mask_of_the_queries")
-def unsqueezed_at_the_wrong_axis(
-    query, key, value, *, mask=None, causal=False, bias=None, scale=None
-):
+def unsqueezed_at_the_wrong_axis(query, key, value, *, mask=None, **options):
     """The padding of keys becomes a column, and -10000 stands for what is hidden."""
-    scores = scores_of(query, key, bias, scale)
-    n_q, n_k = scores.shape[-2:]
-    seen = np.tri(n_q, n_k, n_k - n_q if causal else n_k, dtype=bool)
-    seen = seen if mask is None else seen & np.swapaxes(mask, -1, -2)
-    return weights_of(np.where(seen, scores, -1e4)) @ value
+    options["mask"] = None if mask is None else np.swapaxes(mask, -1, -2)
+    return gallery.attend(gallery.softmax_of(-1e4), query, key, value, **options)
 
 
 @thread("NVIDIA-NeMo/Automodel #2658", scheme="attention", cause="lowest_float_added_twice")
-def planes_summed(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
+def planes_summed(query, key, value, *, mask=True, causal=False, bias=0, scale=None):
     """The plane of padding and that of the future are added, each with the lowest float."""
-    scores = np.float64(scores_of(query, key, bias, scale))
-    n_q, n_k = scores.shape[-2:]
-    planes = [np.tri(n_q, n_k, n_k - n_q if causal else n_k) < 1]
-    planes += [] if mask is None else [~mask]
-    low = np.finfo(np.float32).min
-    total = sum(np.where(plane, np.float32(low), np.float32(0)) for plane in planes)
-    return weights_of(scores + np.float64(total)) @ value
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    past = np.tri(n_q, n_k, n_k - n_q if causal else n_k, dtype=bool)
+    low = np.float32(np.finfo(np.float32).min)
+    bias = bias + np.float64(low * np.float32(~past) + low * np.float32(np.invert(mask)))
+    weigh = gallery.softmax_of(0)
+    return gallery.attend(weigh, query, key, value, bias=bias, scale=scale)
 
 
 @thread("modular/modular #6591", scheme="sinks", cause="sinks_go_by_rows")
-def row_modulo_heads(
-    query, key, value, *, sinks, mask=None, causal=False, bias=None, scale=None
-):
+def row_modulo_heads(query, key, value, *, sinks, **options):
     """The kernel numbers rows over batch, heads and queries, and takes the number modulo the heads."""
     key, value = (np.repeat(x, query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    scores = scores_of(query, key, bias, scale)
-    n_q, n_k = scores.shape[-2:]
-    seen = np.tri(n_q, n_k, n_k - n_q if causal else n_k, dtype=bool)
-    scores = np.where(seen if mask is None else seen & mask, scores, -np.inf)
-    rows = np.arange(scores[..., 0].size).reshape(scores.shape[:-1])
-    added = np.append(scores, sinks[rows % len(sinks)][..., None], -1)
-    return weights_of(added)[..., :-1] @ value
+
+    def weigh(scores, mask):
+        rows = np.arange(scores[..., 0].size).reshape(scores.shape[:-1])
+        added = np.append(
+            np.where(mask, scores, -np.inf), sinks[rows % len(sinks)][..., None], -1
+        )
+        return gallery.softmax_of(0)(added, True)[..., :-1]
+
+    return gallery.attend(weigh, query, key, value, **options)
 
 
 @thread("nntile/nntile #347", scheme="sinks", cause="heads_come_back_in_other_order")
