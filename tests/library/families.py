@@ -69,9 +69,11 @@ def kinds(name, plan):
     found = {}
     for layer in plan.layers:
         norms = {
-            norm and (norm.kind, norm.axes) for norm in (layer.query_norm, layer.key_norm)
+            norm and (norm.kind, norm.axes, norm.eps)
+            for norm in (layer.query_norm, layer.key_norm)
         }
-        words = f"{str(layer).partition(': ')[2]}; biases {[*map(int, layer.use_bias)]}"
+        words = f"{str(layer).partition(': ')[2]} of {layer.head_dim}; {layer.latent or ''}"
+        words += f"; biases {[*map(int, layer.use_bias)]}"
         found.setdefault((words, *sorted(norms - {None})), []).append(layer.index)
     for (words, *norms), at in found.items():
         by = f"; norms {norms}" * bool(norms)
