@@ -52,6 +52,8 @@ nitpick_ignore_regex = [
 numfig = True
 default_role = "code"
 python_maximum_signature_line_length = 88
+# there are no stubs, and it would import every module to look for some
+autosummary_generate = False
 
 # Cells: executed at every build.
 nb_execution_mode = "force"

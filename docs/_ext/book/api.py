@@ -7,9 +7,9 @@ reads: to `docs/api`, where git ignores it. A page that somebody wrote there by 
 import ast
 import importlib.util
 import re
+from functools import cache
 from pathlib import Path
 
-from jax.typing import DTypeLike
 from numpy.typing import ArrayLike
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
@@ -33,8 +33,6 @@ Import a name from ``posattn.reference``, ``posattn.torch`` or ``posattn.jax``.
 """
 FRAMEWORKS = re.compile(r"~(?=(numpy|torch|jax|tensorflow|keras|mlx|mxnet)\.)")
 NAMES = {
-    stringify_annotation(ArrayLike, "smart"): "numpy.typing.ArrayLike",
-    stringify_annotation(DTypeLike, "smart"): "jax.typing.DTypeLike",
     "jax.jaxlib._jax.Array": "jax.Array",
     "jaxlib._jax.Array": "jax.Array",
     "torch._C.Generator": "torch.Generator",
@@ -144,9 +142,18 @@ def inline_math(app, what, name, obj, options, lines):
     lines[:] = text.split("\n")
 
 
+@cache
+def named():
+    """The names of types, and those of unions, of which one needs JAX, which not every page does."""
+    from jax.typing import DTypeLike
+
+    unions = {"numpy.typing.ArrayLike": ArrayLike, "jax.typing.DTypeLike": DTypeLike}
+    return {stringify_annotation(x, "smart"): name for name, x in unions.items()} | NAMES
+
+
 def public(annotation):
     """Write types in full, by the names under which users know them."""
-    for long, short in NAMES.items():
+    for long, short in named().items():
         annotation = annotation.replace(long, short)
     return FRAMEWORKS.sub("", annotation)
 

@@ -17,7 +17,8 @@ from tests.nightly.oracles.checks_from_config import COUNTS_PADDING, distance, m
 
 AGREE = 1e-5  # in float32, of the largest logit
 N, PAD, STEPS = 9, 3, 10
-LONG = 75  # more than a block of 64 of the delta rule
+# tokens, more than a block of 64 of the delta rule, and how far states drift over them
+LONG, DRIFT = 75, 1e-4
 NAMES = [
     *(
         "Llama",
@@ -100,7 +101,8 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
     if family in COUNTS_PADDING:
         shown[1] = False
     for logits in (np.asarray(got), np.concatenate(parts, 1)):
-        assert distance(logits[shown], want.numpy()[shown]) <= AGREE
+        bound = DRIFT if n == LONG else AGREE
+        assert distance(logits[shown], want.numpy()[shown]) <= bound
 
     model.generation_config.eos_token_id = None
     text = model.generate(tokens, do_sample=False, max_new_tokens=STEPS)
@@ -118,7 +120,7 @@ def test_packed_documents_are_those_alone_where_the_class_leaks(column, family):
         starts = torch.cat([torch.arange(n) for n in sizes])[None]
         leaks = model(tokens, position_ids=starts).logits
         got = made(column, model)(given(column, tokens), documents=given(column, documents))
-    assert distance(got, alone) <= AGREE
+    assert distance(got, alone) <= DRIFT
     assert distance(leaks, alone) > 0.01
 
 
