@@ -33,7 +33,8 @@ config = DbrxConfig(**sizes, attn_config=attention, ffn_config=network, **more)
 model = DbrxForCausalLM(config).eval()
 for number, (name, weight) in enumerate(sorted(model.named_parameters())):
     generator = torch.Generator().manual_seed(number)
-    torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5, generator=generator)
+    if weight.ndim > 1:
+        torch.nn.init.normal_(weight, std=2 * weight.shape[-1] ** -0.5, generator=generator)
 (rotation,) = {type(m): m for m in model.modules() if "Rotary" in type(m).__name__}.values()
 base = (rotation.inv_freq[1] ** -64).item()
 tokens = torch.randint(64, (1, 512), generator=torch.Generator().manual_seed(0))
@@ -43,9 +44,9 @@ with torch.no_grad():
 print(f"transformers {__version__} {' '.join(more)}: rotates by {base:.0f}, stores {stored}")
 assert abs(base / (10000 if sys.argv[1] == "seen" else 500000) - 1) < 1e-3 and stored == 500000
 PY
-PYTHONPATH=old env/bin/python logits.py old 2>/dev/null
-env/bin/python logits.py seen 2>/dev/null
-env/bin/python logits.py given new 2>/dev/null
+PYTHONPATH=old env/bin/python logits.py old
+env/bin/python logits.py seen
+env/bin/python logits.py given new
 env/bin/python - <<'PY'
 import torch
 

@@ -199,7 +199,7 @@ def test_a_checkpoint_gives_the_logits_of_transformers(column, config, want):
 HYBRID = SIZES | {"model_type": "olmo_hybrid", "hidden_act": "silu", "rms_norm_eps": 1e-6}
 HYBRID |= {"num_hidden_layers": 4, "linear_num_key_heads": 1, "linear_num_value_heads": 2}
 HYBRID |= {"linear_key_head_dim": 3, "linear_value_head_dim": 4, "rope_theta": 10000.0}
-LATENT = SIZES | {"model_type": "deepseek_v3", "hidden_act": "silu", "rms_norm_eps": 1e-6}
+LATENT = SIZES | {"model_type": "kimi_k2", "hidden_act": "silu", "rms_norm_eps": 1e-6}
 LATENT |= {
     "q_lora_rank": 5,
     "kv_lora_rank": 6,

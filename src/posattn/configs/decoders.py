@@ -316,4 +316,8 @@ def made(parts, layer, experts=None, recurrent=None, **options):
 
 
 READ = data("decoders.json")
-DECODERS = {name: made(READ["parts"], **told) for name, told in READ["families"].items()}
+DECODERS = {
+    name: made(READ["parts"], **told)
+    for names, told in READ["families"].items()
+    for name in names.split()
+}
