@@ -221,7 +221,9 @@ def vectors_of():
         if (family, layer) not in made:
             whole = PLANS.get(family) or plan(MORE.get(family) or CLASSES[family])
             layers = tuple(map(narrow, whole.layers))
-            made[family, layer] = planned(replace(whole, layers=layers), layer)
+            one = planned(replace(whole, layers=layers), layer)
+            text = [x for x in one["cases"] if "coordinates" not in x["keywords"]]
+            made[family, layer] = one | {"cases": text}
         return made[family, layer]
 
     return vectors
@@ -404,6 +406,39 @@ def test_what_is_wrong_without_a_rotation_is_not_blamed_on_it(vectors_of):
     wrong = report_on(vectors_of("Llama 3 8B", 5), frequencies=plain(128, 5e5), scale=0.3)
     assert wrong.causes == []
     assert "where nothing rotates: look at the scale" in " ".join(str(wrong).split())
+
+
+AXES = {  # of a text with pictures: what stands for time, row and column
+    "axes_0_2_1": [0, 2, 1],
+    "axes_0_0_0": [0, 0, 0],
+    "other_sections": [0, 1, 2],
+    "": [0, 1, 2],
+}
+
+
+@pytest.mark.parametrize("cause", AXES)
+def test_an_axis_of_pictures_is_named(cause):
+    sizes = dict.fromkeys(("num_attention_heads", "num_key_value_heads"), 2)
+    sizes |= {"hidden_size": 16, "num_hidden_layers": 1}
+    said = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}
+    config = sizes | {"model_type": "qwen2_vl_text", "rope_parameters": said}
+    owner = [0, 1, 2, 0] if cause == "other_sections" else [0, 0, 1, 2]
+
+    def turned(x, at):
+        angles = at[..., AXES[cause]][..., owner] * 1e4 ** (-np.arange(4) / 4)
+        by = np.exp(1j * (angles if at.ndim == 2 else angles[:, None]))
+        made = by * (x[..., :4] + 1j * x[..., 4:])
+        return np.concatenate([made.real, made.imag], -1)
+
+    def attention(query, key, *given, coordinates=None):
+        at = [np.stack([x] * 3, -1) for x in given[1:]]
+        if coordinates is not None:
+            at = coordinates[-query.shape[-2] :], coordinates
+        return by_hand(turned(query, at[0]), turned(key, at[1]), *given)
+
+    report = check(attention, planned(config), framework="numpy")
+    assert [c.name for c in report.causes] == [cause] * bool(cause), f"{report}"
+    assert len(report.failures) == 2 * bool(cause)
 
 
 def test_a_window_of_one_can_only_be_too_large():

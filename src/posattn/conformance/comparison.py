@@ -4,17 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-__all__ = [
-    "AXES",
-    "COARSE",
-    "bounds",
-    "distance",
-    "elsewhere",
-    "len_of",
-    "of_the_first",
-    "run",
-    "windows",
-]
+__all__ = ["AXES", "COARSE", "bounds", "distance", "elsewhere", "len_of", "of_the_first"]
+__all__ += ["run", "windows"]
 
 TOLERANCE = 1e-5
 COARSE = {"float16": 4e-3, "bfloat16": 3e-2}  # what rounding may do at most
@@ -72,27 +63,18 @@ def run(described, layer, state, x, given, dtype=None, *, change=None):
     )
     if change is not None:
         change(made)
-    on_axes = {}
+    at = {"query_positions": positions}
     if layer.rope is not None and layer.rope.sections:
         axes = given.get("axes", [*range(len(layer.rope.sections))])
-        on_axes["coordinates"] = coordinates.expand(*coordinates.shape[:-1], len(axes))[
-            ..., axes
-        ]
+        at["coordinates"] = coordinates.expand(*x.shape[:-1], len(axes))[..., axes]
     shown = given.get("attention_mask")
     mask = None if shown is None else shown.bool()[:, None, :]
     apart = separate(positions, begins)
-    if wide is not None:
-        apart = Window(wide)(rows, rows)
+    apart = apart if wide is None else Window(wide)(rows, rows)
     if apart is not None:
         mask = apart if mask is None else mask & apart
     with torch.no_grad():
-        return made(
-            x,
-            causal=layer.causal,
-            query_positions=positions,
-            mask=mask,
-            **on_axes,
-        )
+        return made(x, causal=layer.causal, mask=mask, **at)
 
 
 def stand(given, rows):

@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 
 from posattn.configs.reading import ATTENTION
+from posattn.conformance import inputs
 from posattn.conformance.comparison import (
     bounds,
     distance,
@@ -17,14 +18,6 @@ from posattn.conformance.comparison import (
     of_the_first,
     run,
     windows,
-)
-from posattn.conformance.inputs import (
-    called_with,
-    placed,
-    planned,
-    read_from,
-    too_coarse,
-    unseen,
 )
 from posattn.conformance.misreadings import misreadings
 from posattn.conformance.modules import (
@@ -189,12 +182,12 @@ def diagnose(
 
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    described = planned(config, None)
-    given = called_with(model, described, tokens)
+    described = inputs.planned(config, None)
+    given = inputs.called_with(model, described, tokens)
     n = len_of(given)
-    described = planned(config, n)
+    described = inputs.planned(config, n)
     if isinstance(weights, (str, os.PathLike)):
-        weights = read_from(weights)
+        weights = inputs.read_from(weights)
     indices = [layer.index for layer in described.layers if layer.kind in ATTENTION]
     if isinstance(attention, str) and "{" not in attention and len(indices) > 1:
         raise UsageError(
@@ -202,19 +195,17 @@ def diagnose(
             f"got {attention!r}"
         )
     modules = {i: module_of(model, described, i, attention) for i in indices}
-    alone = None if isinstance(tokens, dict) else given.get("tokens")
+    plain, alone = given, None if isinstance(tokens, dict) else given.get("tokens")
     if packed or isinstance(tokens, (int, type(None))):
-        given = placed(model, described, given, packed)
+        given = inputs.placed(model, described, given, packed)
     named = {name: x for name, x in given.items() if alone is None or name != "tokens"}
     once = partial(model, *([] if alone is None else [given["tokens"]]), **named)
     seen, _ = joined(watched(model, described, modules, once))
     rows = survives(model, "packed") if packed else []
-    later_given = given if alone is None else {"tokens": alone}
-    causal = alone is not None and not packed
-    causal = causal and all(described.layers[i].causal for i in indices)
+    causal = not packed and all(described.layers[i].causal for i in indices)
     later, starts, notes = {}, [], []
-    if decode is not None or (causal and reads_by_steps(model)):
-        steps = partial(decode or by_steps, model, given if alone is None else alone)
+    if decode is not None or (causal and alone is not None and reads_by_steps(model)):
+        steps = partial(decode or by_steps, model, plain if alone is None else alone)
         try:
             later, starts = joined(watched(model, described, modules, steps))
             wrong = {x.shape[-2] for at, x in later.items() if x.shape != seen[at].shape}
@@ -234,11 +225,11 @@ def diagnose(
         state = own if weights is None else weights
         found = matches_of(described, layer, modules, seen, given, state, known=known)
         if found.agrees and (layer.index, "out") in later:
-            found = read_again(described, layer, state, later, starts, later_given) or found
+            found = read_again(described, layer, state, later, starts, plain) or found
         wrong[alike] += not (found.error is None or found.agrees)
         findings.append(found)
     findings += beyond(model, described, attention)
-    notes += [*unseen(described, n), *too_coarse(seen)]
+    notes += [*inputs.unseen(described, n), *inputs.too_coarse(seen)]
     return Diagnosis(described.model_type, findings, notes, n, len(starts), rows)
 
 

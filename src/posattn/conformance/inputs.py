@@ -65,24 +65,20 @@ def placed(model, described, given, packed):
         if packed:
             raise UsageError("packed needs a decoder and tokens (b, n), a number, or none")
         return given
-    tokens, subject = given["tokens"], Subject(model)
-    where = torch.arange(n := tokens.shape[-1])
+    tokens, takes = given["tokens"], Subject(model).takes
+    where, more = torch.arange(n := tokens.shape[-1]), {}
     if packed:
         tokens = torch.cat([tokens, tokens[:, :SECOND]], -1)
         where = torch.cat([where, where[:SECOND]]).expand(len(tokens), -1)
-        more = subject.takes("use_cache", False)
-        if not subject.takes("position_ids", where):
+        more = takes("use_cache", False)
+        if not takes("position_ids", where):
             raise UsageError("packed needs a model that takes position_ids")
     else:
-        seen = any(
-            layer.rope and len(layer.rope.sections) == 3 for layer in described.layers
-        )
-        before, _ = mrope_positions(PICTURES)
-        if not (seen and n > len(before) and subject.takes("position_ids", where)):
+        axes = any(x.rope and len(x.rope.sections) == 3 for x in described.layers)
+        text = n - len(mrope_positions(PICTURES)[0])
+        if not (axes and text > 0 and takes("position_ids", where)):
             return given
-        text = n - len(before)
-        where, more = mrope_positions([*PICTURES, text])[0].T[:, None], {}
-        where = where.expand(-1, len(tokens), -1)
+        where = mrope_positions([*PICTURES, text])[0].T[:, None].expand(-1, len(tokens), -1)
     return {"tokens": tokens, "position_ids": where.to(tokens.device), **more}
 
 

@@ -31,12 +31,12 @@ class Subject:
         try:
             logits, _ = self(torch.full((1, FIRST), FIRST, device=weight.device))
         except Exception as error:
-            raise UsageError(
-                f"model cannot be run on tokens (1, 3): {said(error)}"
-            ) from error
+            refused = f"model cannot be run on tokens (1, {FIRST}): {said(error)}"
+            raise UsageError(refused) from error
         rng = torch.Generator().manual_seed(0)
         draw = partial(torch.randint, FIRST, logits.shape[-1], generator=rng)
-        self.long, self.short = (draw((1, n)).to(weight.device) for n in (LONG, SHORT))
+        self.texts = tuple(draw((1, n)).to(weight.device) for n in (LONG, SHORT))
+        self.long, self.short = self.texts
         return str(weight.dtype).rpartition(".")[2]
 
     def __call__(self, tokens, **more):
@@ -61,16 +61,11 @@ class Subject:
 
     def in_calls(self, tokens, lengths, placed=False):
         """The logits of calls of some lengths, with a cache, and the last cache."""
-        ours, made = hasattr(self.model, "init_cache"), []
-        cache = (
-            {"cache": self.model.init_cache(tokens.shape[:-1], tokens.shape[-1])}
-            if ours
-            else {}
-        )
-        where = torch.arange(tokens.shape[-1], device=tokens.device)[None]
-        for part, at in zip(
-            tokens.split(lengths, -1), where.split(lengths, -1), strict=True
-        ):
+        (*batch, n), made = tokens.shape, []
+        ours = hasattr(self.model, "init_cache")
+        cache = {"cache": self.model.init_cache(batch, n)} if ours else {}
+        where = torch.arange(n, device=tokens.device)[None].split(lengths, -1)
+        for part, at in zip(tokens.split(lengths, -1), where, strict=True):
             more = {} if ours else self.takes("use_cache", True)
             more |= self.takes("position_ids", at, needed=True) if placed else {}
             logits, out = self(part, **cache, **more)
@@ -85,12 +80,9 @@ class Subject:
             raise Unasked("it has no generate")
         options = {"max_new_tokens": NEW, "do_sample": False}
         if hasattr(self.model, "generation_config"):
-            options |= {
-                "min_new_tokens": NEW,
-                "return_dict_in_generate": True,
-                "pad_token_id": 0,
-            }
+            options |= {"min_new_tokens": NEW, "return_dict_in_generate": True}
             options |= {"output_logits": True, "attention_mask": torch.ones_like(tokens)}
+            options |= {"pad_token_id": 0}
         elif more:
             raise Unasked("its generate is not that of transformers")
         return generate(tokens, **options | more)

@@ -78,9 +78,8 @@ def padded(model, placed=False):
     shown[1, : LONG - SHORT] = 0
     more = model.takes("attention_mask", shown, needed=True)
     where = (shown.cumsum(-1) - 1).clamp(min=0)
-    return tokens, more | (
-        model.takes("position_ids", where, needed=True) if placed else {}
-    )
+    more |= model.takes("position_ids", where, needed=True) if placed else {}
+    return tokens, more
 
 
 def left_padding(model, placed=False):
@@ -105,9 +104,7 @@ def written_in_a_batch(model, **options):
     """Whole passes of each text alone, and `generate` of both with padding."""
     tokens, more = padded(model)
     out = model.writes(tokens, **more, **options)
-    yield from (
-        model.beside(out, x, row) for row, x in enumerate([model.long, model.short])
-    )
+    yield from (model.beside(out, text, row) for row, text in enumerate(model.texts))
 
 
 def beams(model, **options):
@@ -140,8 +137,9 @@ def in_a_row(model, *texts):
 
 def packed(model):
     """Documents, each alone and both in a row."""
-    texts = model.long, model.short
-    yield from zip(map(model.whole, texts), in_a_row(model, *texts), strict=True)
+    yield from zip(
+        map(model.whole, model.texts), in_a_row(model, *model.texts), strict=True
+    )
 
 
 def moved(model, changed):
