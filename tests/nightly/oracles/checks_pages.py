@@ -55,10 +55,8 @@ def layer():
 
 def test_the_adapter_of_the_page_for_llama():
     """It passes, except for the case that shows its angles in float32."""
-    llama, options = (
-        lines("fix/conformance", "def llama")["llama"],
-        {"settings": HALF, "framework": "torch"},
-    )
+    llama = lines("fix/conformance", "llama = ")["llama"]
+    options = {"settings": HALF, "framework": "torch"}
     assert not check(llama, "rotary", **options).failures
     report = check(llama, "rotary", **options, tolerance="exact")
     (failed,) = report.failures
