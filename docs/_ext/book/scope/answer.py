@@ -1,0 +1,87 @@
+"""What the scope shows of a configuration, as JSON. The page runs it in Brython, and tests in Python."""
+
+import json
+
+from posattn.configs.defaults import defaults_of, origin_of
+from posattn.configs.reading import content, opened, plan
+from posattn.configs.rotation import TRAINED
+from posattn.configs.traits import strip
+from posattn.configs.words import listed, sentence
+
+LENGTHS = "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"
+
+
+def answer(path, length=None, factor=None):
+    """Read a file for a text of some length, perhaps with YaRN added.
+
+    Args:
+        path: of the file.
+        length: in tokens; None is within the trained length.
+        factor: of YaRN; None adds nothing.
+
+    Returns:
+        JSON: the command's text, a letter for each layer, what each does, and what stands beside; or an error.
+    """
+    try:
+        return json.dumps(_answer(content(path), length or None, factor))
+    except (TypeError, ValueError) as error:
+        return json.dumps({"error": str(error)})
+
+
+def _answer(values, length, factor):
+    keys = opened(values)
+    trained = _trained(keys)
+    added = _added(keys.values, trained, factor) if factor else {}
+    keys.values.update(added)
+    found, kinds = plan(values, length=length), {}
+    layers = [kinds.setdefault(_kind(layer), len(kinds)) for layer in found.layers]
+    return {
+        "text": str(found),
+        "strip": strip(found),
+        "layers": layers,
+        "kinds": [_told(*kind, trained) for kind in kinds],
+        "class": found.defaults and [origin_of(found.model_type), listed(found.defaults)],
+        "unread": found.unread,
+        "dead": found.dead,
+        "lines": json.dumps(added, indent=2)[2:-2] if added else "",
+    }
+
+
+def _trained(keys):
+    """The length that the file names, or its class; None if neither does."""
+    for values in (keys.values, defaults_of(keys.family)[1]):
+        for name in LENGTHS:
+            if isinstance(values.get(name), int):
+                return values[name]
+    return None
+
+
+def _added(values, trained, factor):
+    """The lines that add YaRN to the keys of a text model, in the form that they have."""
+    name = "rope_parameters" if values.get("rope_parameters") else "rope_scaling"
+    old = values.get(name) or {}
+    yarn = {"rope_type": "yarn", "factor": factor, TRAINED: trained}
+    if isinstance(old.get("full_attention"), dict):
+        return {name: old | {"full_attention": old["full_attention"] | yarn}}
+    return {name: {key: old[key] for key in old if key != "type"} | yarn}
+
+
+def _kind(layer):
+    return sentence(layer), layer.rope, layer.window if layer.causal else None
+
+
+def _told(said, rope, window, trained):
+    """What layers of a kind do: in words, and how each pair rotates, with its scaling and without."""
+    if rope is None:
+        return {"says": said}
+    width, numbers = rope.rotary_dim, dict(rope.numbers)
+    plain = [rope.base ** (-j / width) for j in range(0, width, 2)]
+    return {
+        "says": said,
+        "plain": [w * bool(f) for w, f in zip(plain, rope.frequencies, strict=True)],
+        "now": rope.frequencies,
+        "method": rope.method,
+        "base": rope.base,
+        "trained": numbers.get(TRAINED, trained),
+        "window": window,
+    }
