@@ -13,7 +13,11 @@ from tests.build.books import ROOT
 
 STATIC = ROOT / "docs" / "_static"
 SCRIPTS = STATIC / "explorers"
-OTHERS = {"panel", "question", "scope"}  # the latter ask workers: test_decoder.py, test_scope.py
+OTHERS = {
+    "panel",
+    "question",
+    "scope",
+}  # the latter ask workers: test_decoder.py, test_scope.py
 NAMES = sorted({path.stem for path in SCRIPTS.iterdir()} - OTHERS)
 HEAD = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css"><script src="panel.js" defer></script>"""

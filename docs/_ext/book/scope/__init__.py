@@ -1,7 +1,8 @@
 """The config scope: `posattn plan` in the page, run by Brython from what the site itself holds.
 
 `_static/scope/engine.js` is Brython, the modules that a plan needs, and their tables. `light.py` stands for
-the modules of Python that are large or lack something in Brython; the others are Brython's own.
+the modules of Python that are large or lack something in Brython; the others are Brython's own, and
+`decoder` and `scanner` are what Python reads JSON with, for its errors.
 """
 
 import json
@@ -12,13 +13,18 @@ import posattn
 
 HERE, LIBRARY = Path(__file__).parent, Path(posattn.__file__).parent
 LIGHT = (
-    "dataclasses functools itertools numbers os pathlib collections collections.abc typing heapq "
-    "types _thread _colorize warnings posattn.configs.gguf"
-).split()
+    *("dataclasses", "functools", "itertools", "numbers", "os", "pathlib", "collections"),
+    *("collections.abc", "heapq", "typing", "types", "_thread", "_colorize", "warnings"),
+    "posattn.configs.gguf",
+)
 REAL = (
-    "python_re math difflib reprlib json json.encoder _json operator _operator"
-).split()
-UNREAD = "checkpoint decoders deltas experts forms latents shrunk tokens weights".split()
+    *("python_re", "math", "difflib", "reprlib", "json", "json.encoder", "_json"),
+    *("operator", "_operator"),
+)
+UNREAD = (
+    *("checkpoint", "decoders", "deltas", "experts", "forms", "latents", "shrunk"),
+    *("tokens", "weights"),
+)
 # Brython 3.14.3 takes Infinity for a whole number, and looks for its own set where nobody put it.
 WHOLE = "return BigInt(obj.value)"
 FLOAT = f"if (!isFinite(obj.value)) return $B.fast_float(Number(obj.value)); {WHOLE}"
@@ -43,7 +49,10 @@ def modules(own):
             found[name.removesuffix(".__init__")] = path.read_text("utf-8")
     found |= {"posattn": "", "posattn.configs": ""}  # whose names need arrays, too
     found |= dict.fromkeys(LIGHT, "from light import *\n")
-    found["re"] = "from python_re import *\nfrom light import compile\n"
+    found["re"] = "from python_re import *\nfrom light import *\n"
+    for name in ("decoder", "scanner"):
+        text = Path(json.__file__).with_name(f"{name}.py").read_text("utf-8")
+        found[name] = text.replace("from json import", "import")
     found |= {path.stem: path.read_text("utf-8") for path in HERE.glob("[a-z]*.py")}
     packages = {name.rpartition(".")[0] for name in found}
     written = {n: [".py", text, [], *[1] * (n in packages)] for n, text in found.items()}
@@ -54,7 +63,8 @@ def engine():
     """Brython with all that a plan needs, as a script."""
     (home,) = find_spec("brython").submodule_search_locations
     brython, stdlib = (
-        Path(home, "data", f"{name}.js").read_text("utf-8") for name in ("brython", "brython_stdlib")
+        Path(home, "data", f"{name}.js").read_text("utf-8")
+        for name in ("brython", "brython_stdlib")
     )
     own, _ = json.JSONDecoder().raw_decode(stdlib, stdlib.index('{"$timestamp"'))
     own["_json"][1] = own["_json"][1].replace(WHOLE, FLOAT)

@@ -20,7 +20,7 @@ def answer(path, length=None, factor=None):
         factor: of YaRN; None adds nothing.
 
     Returns:
-        JSON: the command's text, a letter for each layer, what each does, and what stands beside; or an error.
+        JSON: the command's text, a letter for each layer, what each does, and so on; or an error.
     """
     try:
         return json.dumps(_answer(content(path), length or None, factor))
@@ -30,7 +30,7 @@ def answer(path, length=None, factor=None):
 
 def _answer(values, length, factor):
     keys = opened(values)
-    trained = _trained(keys)
+    trained, whose = _trained(keys)
     added = _added(keys.values, trained, factor) if factor else {}
     keys.values.update(added)
     found, kinds = plan(values, length=length), {}
@@ -43,17 +43,20 @@ def _answer(values, length, factor):
         "class": found.defaults and [origin_of(found.model_type), listed(found.defaults)],
         "unread": found.unread,
         "dead": found.dead,
-        "lines": json.dumps(added, indent=2)[2:-2] if added else "",
+        "trained": trained,
+        "from": whose,
+        "lines": json.dumps(added, indent=2)[4:-2].replace("\n  ", "\n") if added else "",
     }
 
 
 def _trained(keys):
-    """The length that the file names, or its class; None if neither does."""
-    for values in (keys.values, defaults_of(keys.family)[1]):
+    """The length that the file names, or its class, and in words who does; None if neither does."""
+    own = defaults_of(keys.family)[1]
+    for values, whose in ((keys.values, "its {}"), (own, "the {} of its class")):
         for name in LENGTHS:
             if isinstance(values.get(name), int):
-                return values[name]
-    return None
+                return values[name], whose.format(name)
+    return None, ""
 
 
 def _added(values, trained, factor):
@@ -67,7 +70,7 @@ def _added(values, trained, factor):
 
 
 def _kind(layer):
-    return sentence(layer), layer.rope, layer.window if layer.causal else None
+    return sentence(layer), layer.rope, layer.window or layer.chunk
 
 
 def _told(said, rope, window, trained):

@@ -1,4 +1,4 @@
-"""The part of the standard library that a plan needs, small, for Brython; `__init__.py` gives it its names."""
+"""The part of the standard library that a plan needs, small; `__init__.py` gives it its names in Brython."""
 
 import python_re
 from browser import self as worker
@@ -28,7 +28,7 @@ def dataclass(cls=None, frozen=True):
         known[name] = given if isinstance(given, Field) else Field(given)
 
     def start(self, *given, **named):
-        values = dict(zip(known, given)) | named
+        values = dict(zip(known, given, strict=False)) | named
         for name, one in known.items():
             value = values.pop(name, one.default)
             if value is Missing:
@@ -81,21 +81,22 @@ def namedtuple(name, names):
     return Named
 
 
-class partial:  # noqa: N801
+class partial:
     """A function with some arguments given."""
 
     def __init__(self, function, *given, **named):
         self.function, self.given, self.named = function, given, named
 
     def __call__(self, *given, **named):
+        """Call it with the rest."""
         return self.function(*self.given, *given, **(self.named | named))
 
 
-class compile:  # noqa: A001, N801
+class compile:
     """A pattern that knows its text."""
 
-    def __init__(self, pattern):
-        self.pattern, self.made = pattern, python_re.compile(pattern)
+    def __init__(self, pattern, flags=0):
+        self.pattern, self.made = pattern, python_re.compile(pattern, flags)
 
     def __getattr__(self, name):
         return getattr(self.made, name)
@@ -109,8 +110,13 @@ class Path(str):
         return Path(name)
 
     def read_text(self, encoding=None):
-        """What the file holds."""
-        return worker.files[str(self)]
+        """What the file holds; Brython's own reader lets faults of JSON pass, or says them otherwise."""
+        text = worker.files[str(self)]
+        if str(self) == "config.json":
+            from decoder import JSONDecoder
+
+            JSONDecoder().decode(text)
+        return text
 
     def is_dir(self):
         """Whether it is a folder."""
@@ -120,12 +126,12 @@ class Path(str):
 def pairwise(values):
     """Each value with the next."""
     values = [*values]
-    return zip(values, values[1:])
+    return [(values[at], values[at + 1]) for at in range(len(values) - 1)]
 
 
 def islice(values, count):
     """The first values."""
-    return [value for _, value in zip(range(count), values)]
+    return [value for _, value in zip(range(count), values, strict=False)]
 
 
 def nlargest(count, values):
@@ -139,5 +145,8 @@ def nothing(*given):
 
 
 Real, Mapping = (int, float), dict
+VERBOSE, MULTILINE, DOTALL = 64, 8, 16
 PathLike = NamedTuple = type("Unused", (), {})
-GenericAlias = Any = get_ident = can_colorize = get_theme = warn = is_gguf = config_of = nothing
+GenericAlias = Any = get_ident = can_colorize = get_theme = warn = is_gguf = config_of = (
+    nothing
+)
