@@ -6,17 +6,16 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
   const written = (n) => n.toLocaleString("en"), size = () => round(length()), round = (k) => Math.round(trained() * 2 ** (k / 8));
   let text, found, grid, worker, waiting, model;
 
-  // --- What is given, and what is shown.
   const control = (...parts) => make("div.control", ...parts);
   const pick = make("select", { "aria-label": "a released model" }, make("option", { value: "" }, "or choose a released model"),
     ...models.map(([file, name]) => make("option", { value: file }, name)));
   const file = make("input", { type: "file", accept: ".json", "aria-label": "a config.json" });
-  const area = make("textarea", { rows: 3, spellcheck: "false", "aria-label": "the text of a config.json", placeholder: "Drop your config.json here, or paste its text" });
+  const area = make("textarea", { rows: 3, spellcheck: "false", "aria-label": "its text", placeholder: "Drop your config.json here, or paste its text" });
   const head = make("p.head"), strip = make("div.strip", { "aria-hidden": "true" }), says = make("p"), dialled = make("div"), end = make("small");
   const which = make("div.controls", { "data-name": "scope" }), facts = make("dl"), whole = make("pre"), lines = make("pre");
   const copy = make("button", { type: "button" }, "copy"), add = make("div.add", control("In the file, the key of this name becomes", copy), lines);
 
-  // --- The engine answers one question at a time, and of those that wait the last.
+  // The engine answers one question at a time, and of those that wait the last.
   function ask() {
     const question = [text, found && moves() && !yarn() ? size() : 0, yarn() ? factor() : 0];
     if (waiting) { waiting = question; return; }
@@ -27,7 +26,7 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
         waiting = null;
         if (next.length) send(next); else take(data);
       };
-      worker.onerror = (event) => { event.preventDefault(); [worker, waiting] = []; fault("The engine stopped: please report this file."); };
+      worker.onerror = () => { [worker, waiting] = []; fault("The engine stopped: please report this file."); };
     }
     send(question);
   }
@@ -46,7 +45,7 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
   }
 
   async function open(given) {
-    if (given?.size > 1e7) fault(`${given.name} is too large for a config.json. The command reads .gguf files, too.`);
+    if (given?.size > 1e7) fault("This is no config.json; the command reads .gguf files, too.");
     else if (given) read(await given.text());
   }
 
@@ -56,30 +55,24 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
     else if (name) fault(`There is no model ${name} here.`);
   }
 
-  // --- What is shown.
   const kind = () => found?.kinds[found.layers[layer()]];
   const trained = () => kind()?.trained || 4096;
   const factor = () => Math.max(2, Math.ceil(size() / trained()));
 
   function take(answer) {
-    if (answer.error) { fault(answer.error); return; }
     const fresh = !found, input = which.querySelector("input");
+    if (answer.error) { if (fresh) fault(answer.error); else said.textContent = answer.error; return; }
     found = answer;
     live.classList.add("read");
     [whole.textContent, lines.textContent, add.hidden, copy.textContent] = [found.text, found.lines, !found.lines, "copy"];
     if (!fresh) { look(); return; }
-    draw();
+    strip.replaceChildren(...[...found.strip].flatMap((letter, n) => [n % found.group ? "" : " ",
+      make(`span.layer layer-${letter === "-" ? "x" : letter.toLowerCase()}`, letter)]));
     input.max = found.layers.length - 1;
     head.replaceChildren(make("strong", found.text.slice(0, found.text.indexOf(","))), ` ${found.layers.length} layers`);
     layer.to(Math.min(state.layer ?? Math.max(0, found.strip.search(/[FS]/)), input.max));
     delete state.layer;
-  }
-
-  function draw() { // a block for each layer, and a gap where the pattern starts again, as on the models' pages
-    const letters = found.strip, again = [2, 3, 4, 5, 6, 7, 8].find((p) => letters.slice(p) === letters.slice(0, -p)) ?? 10;
-    const group = new Set(letters).size === 1 ? 10 : again * Math.max(1, Math.floor(8 / again));
-    strip.replaceChildren(...[...letters].flatMap((letter, n) => [n % group ? "" : " ",
-      make(`span.layer layer-${letter === "-" ? "x" : letter.toLowerCase()}`, letter)]));
+    keep();
   }
 
   function look() {
@@ -90,7 +83,7 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
     says.textContent = `${words[0].toUpperCase()}${words.slice(1)}.`;
     switched.disabled = !plain.length || !known || (method !== "default" && !found.lines);
     const seen = plain.map((w) => known ? Math.min(known * w, TURN) : TURN), reach = Math.min(n, window ?? n), speed = now.map(Math.abs);
-    const lost = seen.map((angle, j) => angle < TURN && reach * speed[j] > angle * (1 + 1e-9)), count = lost.filter(Boolean).length;
+    const lost = seen.map((angle, j) => angle < TURN && reach * speed[j] > angle * 1.000001), count = lost.filter(Boolean).length;
     const first = Math.floor(Math.min(...seen.map((angle, j) => (lost[j] ? angle / speed[j] : Infinity))) + 1e-6);
     if (grid?.children.length !== plain.length) dialled.replaceChildren(grid = dials(plain.length));
     seen.forEach((angle, j) => grid.draw(j, angle, reach * speed[j], speed[j], lost[j]));
@@ -99,11 +92,7 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
     live.classList.toggle("still", !plain.length);
     said.classList.toggle("any", count > 0);
     said.textContent = verdict(plain.length, count, written(n), window && window < n, first);
-    const rows = [["Trained length", known && `${written(known)}, ${known === found.trained ? found.from : "the original length"}`],
-      ["Left to the class", found.class.length && `${found.class[1]} (${found.class[0]})`],
-      ["Not read by attention", found.unread.join(", ")], ["Read by nobody", found.dead.join(", ")]];
-    facts.replaceChildren(...rows.flatMap(([name, what]) => (what ? [make("dt", name), make("dd", what)] : [])));
-    keep();
+    facts.replaceChildren(...kind().facts.flatMap(([name, what]) => [make("dt", name), make("dd", what)]));
   }
 
   function verdict(pairs, count, n, near, first) {
@@ -114,9 +103,10 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
       : `At ${n} tokens, none of the ${pairs} pairs is new.`;
   }
 
-  // --- The address holds the view, and what follows # never leaves the browser.
+  // The address holds the view, and what follows # never leaves the browser.
   const pass = async (data, way) => new Response(new Blob([data]).stream().pipeThrough(way));
   async function keep() {
+    if (!found) return;
     const part = new URLSearchParams({ layer: layer(), length: length(), ...(yarn() && { yarn: 1 }) });
     if (!model) {
       const packed = new Uint8Array(await (await pass(text, new CompressionStream("deflate-raw"))).arrayBuffer());
@@ -126,17 +116,18 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
   }
   const state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
-  const moves = () => yarn() || ["longrope", "dynamic"].includes(kind().method); // with the length
+  const moves = () => yarn() || ["longrope", "dynamic"].includes(kind().method);
   const layer = slider(which, "layer", "layer", { min: 0, max: 0, value: 0 }, () => found && length.to(length()));
   const length = slider(controls, "length", "length of your text", { min: -40, max: 48, value: state.length ?? 0,
     write: (k) => written(round(k)) }, () => { look(); if (found && moves()) ask(); });
   const yarn = check(controls, "yarn", "try YaRN", () => text && ask()), switched = controls.querySelector("[name=yarn]");
   switched.checked = state.yarn;
-  strip.addEventListener("click", ({ target }) => target !== strip && layer.to([...strip.children].indexOf(target)));
-  copy.addEventListener("click", () => navigator.clipboard.writeText(lines.textContent).then(() => { copy.textContent = "copied"; }));
-  pick.addEventListener("change", () => choose(pick.value));
-  file.addEventListener("change", () => open(file.files[0]));
-  area.addEventListener("input", () => { if (area.value.trim()) read(area.value); });
+  strip.onclick = ({ target }) => target !== strip && layer.to([...strip.children].indexOf(target));
+  copy.onclick = () => navigator.clipboard.writeText(lines.textContent).then(() => { copy.textContent = "copied"; });
+  pick.onchange = () => choose(pick.value);
+  file.onchange = () => open(file.files[0]);
+  area.oninput = () => { if (area.value.trim()) read(area.value); };
+  live.addEventListener("change", keep);
   for (const what of ["dragover", "dragleave", "drop"]) document.addEventListener(what, (event) => {
     event.preventDefault();
     live.classList.toggle("over", what === "dragover");
@@ -150,5 +141,5 @@ panel.place("The config scope", function scope(live, { models }, controls, said)
   const asked = new URLSearchParams(location.search).get("model");
   if (asked) choose(asked);
   else if (state.config) pass(Uint8Array.from(atob(state.config), (letter) => letter.charCodeAt(0)), new DecompressionStream("deflate-raw"))
-    .then((answer) => answer.text()).then(read, () => fault("The address holds no whole file."));
+    .then((answer) => answer.text()).then(read, () => fault("The address holds no file."));
 });

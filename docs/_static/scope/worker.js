@@ -2,9 +2,14 @@
 "use strict";
 
 importScripts("engine.js");
-__BRYTHON__.runPythonSource("from browser import self as worker\nimport answer\nworker.answer = answer.answer", { name: "scope" });
+__BRYTHON__.runPythonSource(`import json
+import answer
+import decoder
+from browser import self as worker
+json.loads = decoder.JSONDecoder().decode
+worker.answer = answer.answer`, { name: "scope" });
 
 addEventListener("message", ({ data: [text, length, factor] }) => {
   files["config.json"] = text;
-  postMessage(JSON.parse(self.answer("config.json", length, factor)));
+  postMessage(JSON.parse(answer("config.json", length, factor)));
 });

@@ -2,7 +2,7 @@
 
 `_static/scope/engine.js` is Brython, the modules that a plan needs, and their tables. `light.py` stands for
 the modules of Python that are large or lack something in Brython; the others are Brython's own, and
-`decoder` and `scanner` are what Python reads JSON with, for its errors.
+`decoder` and `scanner` are what Python reads JSON with: Brython's own is quick, and knows no `1e+30`.
 """
 
 import json
@@ -25,9 +25,7 @@ UNREAD = (
     *("checkpoint", "decoders", "deltas", "experts", "forms", "latents", "shrunk"),
     *("tokens", "weights"),
 )
-# Brython 3.14.3 takes Infinity for a whole number, and looks for its own set where nobody put it.
-WHOLE = "return BigInt(obj.value)"
-FLOAT = f"if (!isFinite(obj.value)) return $B.fast_float(Number(obj.value)); {WHOLE}"
+# Brython 3.14.3 looks for its own set where nobody put it.
 START = """
 self.set = __BRYTHON__.builtins.set;
 __BRYTHON__.use_VFS = true;
@@ -67,7 +65,6 @@ def engine():
         for name in ("brython", "brython_stdlib")
     )
     own, _ = json.JSONDecoder().raw_decode(stdlib, stdlib.index('{"$timestamp"'))
-    own["_json"][1] = own["_json"][1].replace(WHOLE, FLOAT)
     tables = {
         path.name: json.dumps(json.loads(path.read_text("utf-8")), separators=(",", ":"))
         for path in sorted(LIBRARY.glob("configs/*.json"))

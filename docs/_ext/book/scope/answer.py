@@ -35,18 +35,27 @@ def _answer(values, length, factor):
     keys.values.update(added)
     found, kinds = plan(values, length=length), {}
     layers = [kinds.setdefault(_kind(layer), len(kinds)) for layer in found.layers]
+    facts = [("Trained length", trained and f"{trained:,}, {whose}")]
+    if found.defaults:
+        left = f"{listed(found.defaults)} ({origin_of(found.model_type)})"
+        facts.append(("Left to the class", left))
+    facts.append(("Not read by attention", ", ".join(found.unread)))
+    facts.append(("Read by nobody", ", ".join(found.dead)))
+    letters = strip(found)
     return {
         "text": str(found),
-        "strip": strip(found),
+        "strip": letters,
+        "group": _group(letters),
         "layers": layers,
-        "kinds": [_told(*kind, trained) for kind in kinds],
-        "class": found.defaults and [origin_of(found.model_type), listed(found.defaults)],
-        "unread": found.unread,
-        "dead": found.dead,
-        "trained": trained,
-        "from": whose,
+        "kinds": [_told(*kind, trained, facts) for kind in kinds],
         "lines": json.dumps(added, indent=2)[4:-2].replace("\n  ", "\n") if added else "",
     }
+
+
+def _group(letters):
+    """After how many layers a strip has a gap: where its pattern starts again."""
+    period = next((p for p in range(1, 9) if letters[p:] == letters[:-p]), 10)
+    return 10 if period == 1 else period * max(1, 8 // period)
 
 
 def _trained(keys):
@@ -73,18 +82,21 @@ def _kind(layer):
     return sentence(layer), layer.rope, layer.window or layer.chunk
 
 
-def _told(said, rope, window, trained):
+def _told(said, rope, window, trained, facts):
     """What layers of a kind do: in words, and how each pair rotates, with its scaling and without."""
     if rope is None:
-        return {"says": said}
+        return {"says": said, "facts": [fact for fact in facts[1:] if fact[1]]}
     width, numbers = rope.rotary_dim, dict(rope.numbers)
     plain = [rope.base ** (-j / width) for j in range(0, width, 2)]
+    own = numbers.get(TRAINED, trained)
+    if own != trained:
+        facts = [("Trained length", f"{own:,}, its {TRAINED}"), *facts[1:]]
     return {
         "says": said,
+        "facts": [fact for fact in facts if fact[1]],
         "plain": [w * bool(f) for w, f in zip(plain, rope.frequencies, strict=True)],
         "now": rope.frequencies,
         "method": rope.method,
-        "base": rope.base,
-        "trained": numbers.get(TRAINED, trained),
+        "trained": own,
         "window": window,
     }
