@@ -88,14 +88,15 @@ def _told(said, rope, window, trained, facts):
         return {"says": said, "facts": [fact for fact in facts[1:] if fact[1]]}
     width, numbers = rope.rotary_dim, dict(rope.numbers)
     plain = [rope.base ** (-j / width) for j in range(0, width, 2)]
+    pairs = [(w, f) for w, f in zip(plain, rope.frequencies, strict=True) if f]
     own = numbers.get(TRAINED, trained)
     if own != trained:
         facts = [("Trained length", f"{own:,}, its {TRAINED}"), *facts[1:]]
     return {
         "says": said,
         "facts": [fact for fact in facts if fact[1]],
-        "plain": [w * bool(f) for w, f in zip(plain, rope.frequencies, strict=True)],
-        "now": rope.frequencies,
+        "plain": [w for w, _ in pairs],
+        "now": [f for _, f in pairs],
         "method": rope.method,
         "trained": own,
         "window": window,
