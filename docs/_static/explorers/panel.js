@@ -140,6 +140,26 @@ const panel = (() => {
     return svg;
   }
 
+  // A dial for each pair: what training showed it, what it never showed, and the way since the token before.
+  function dials(count) {
+    const TURN = 2 * Math.PI, point = (angle) => `${(40 * Math.sin(angle)).toFixed(2)} ${(-40 * Math.cos(angle)).toFixed(2)}`;
+    const sector = (from, to) => `M 0 0 L ${point(from)} A 40 40 0 ${Number(to - from > TURN / 2)} 1 ${point(Math.min(to, from + TURN - 1e-3))} Z`;
+    const faces = Array.from({ length: count }, () => {
+      const svg = dial("pair"), sectors = ["seen", "red", "since"].map((kind) => make(`path.${kind}`));
+      svg.prepend(...sectors);
+      return { svg, sectors, move: svg.hand("") };
+    });
+    const grid = make("div.grid", { role: "img" }, ...faces.map(({ svg }) => svg));
+    grid.draw = (j, seen, angle, step, lost) => {
+      const { svg, sectors, move } = faces[j];
+      svg.classList.toggle("lost", lost);
+      [[0, seen], [seen, lost ? Math.min(angle, TURN) : seen], [angle - step, angle]]
+        .forEach((ends, k) => sectors[k].setAttribute("d", sector(...ends)));
+      move(Math.sin(angle), Math.cos(angle));
+    };
+    return grid;
+  }
+
   const frequency = (pair, width, base) => base ** (-2 * pair / width);
 
   function softmax(scores) {
@@ -186,5 +206,5 @@ const panel = (() => {
     }
   }
 
-  return { make, drag, paint, slider, player, radios, number, check, plot, dial, frequency, softmax, dot, mean, still, shy, home, address, place };
+  return { make, drag, paint, slider, player, radios, number, check, plot, dial, dials, frequency, softmax, dot, mean, still, shy, home, address, place };
 })();
