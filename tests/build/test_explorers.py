@@ -217,10 +217,13 @@ def test_five_words_end_on_their_lesson_whenever_one_flips(browser, folder, moti
     page = browser.new_page(reduced_motion=motion)
     page.clock.install()
     page.goto((folder / "index.html").as_uri())
+    page.locator(".explorer-swap .acts").scroll_into_view_if_needed()
+    if motion != "reduce":
+        page.wait_for_selector(".explorer-swap button >> text=pause")
     for wait in flips:
         page.clock.run_for(wait)
         page.click("#explorer-swap-positions")
-    page.clock.run_for(5000)
+    page.clock.run_for(10000)
     assert page.inner_text(".explorer-swap .said") == LESSON
     page.close()
 

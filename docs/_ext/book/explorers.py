@@ -80,11 +80,14 @@ class TakePlaces(SphinxTransform):
         for box in list(self.document.findall(nodes.container)):
             if not box.attributes.pop("waits", False):
                 continue
-            above = box.parent[box.parent.index(box) - 1]
-            if above.next_node(nodes.figure) is None:
+            for place in (box, box.parent):  # a figure may stand above the container of a box
+                above = place.parent and place.parent[place.parent.index(place) - 1]
+                if above and above.next_node(nodes.figure):
+                    break
+            else:
                 logger.warning("no figure stands above this explorer", location=box)
                 continue
-            box.parent.remove(above)
+            above.parent.remove(above)
             box.insert(0, above)
 
 
