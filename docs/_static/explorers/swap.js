@@ -1,37 +1,33 @@
-// Swap the words: five words over the outputs that one attention layer gives them, in two acts that play until
-// touched. A word is dragged onto another, or moved by the arrow keys, or two are picked one after the other.
+// Swap the words: five words over the outputs of an attention layer, in two acts that play until touched.
 "use strict";
 
 panel.place("Swap the words", function swap(live, { words, vectors, positions }, controls, said) {
   const { make, drag, check, player, softmax, dot, mean, still, shy } = panel;
   const n = words.length, home = words.map((_, word) => word), HALF = 46, END = 106; // tenths of a second
-  const attend = (rows) => rows.map((query) =>
-    mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
-  const outputs = (order, encoded) => attend(order.map((word, place) =>
-    vectors[word].map((entry, c) => entry + encoded * positions[place][c])));
+  function outputs(order, encoded) {
+    const rows = order.map((word, place) => vectors[word].map((entry, c) => entry + encoded * positions[place][c]));
+    return rows.map((query) => mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
+  }
   const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
   const spoken = (order) => order.map((word) => words[word]).join(" ");
   const alike = (x, y) => x.every((entry, c) => Math.abs(entry - y[c]) < 1e-9);
   const trade = swapped(home, 1, n - 1), step = Math.atan2(...positions[1]); // of a clock's hand, from place to place
 
-  const sentence = make("q");
-  const lines = ["without", "with"].map((how) => make("span", make("output"), ` outputs the same ${how} positions`));
+  const ways = ["without positions", "with positions"], sentence = make("q");
+  const lines = ways.map((way) => make("span", make("output"), ` outputs the same ${way}`));
   said.append(sentence, make("span", ...lines));
   const title = make("strong"), stamp = make("b.stamp", { "aria-hidden": "true" });
   const row = make("div.tiles"), hint = make("small", { role: "status" }), scene = make("div.scene",
     make("p", title, make("i.first", "before"), make("i.now", "now")), row, stamp);
-  const HINT = `Drag a word onto another, or ${matchMedia("(hover: none)").matches ? "tap two" : "press \u2190 \u2192"}`;
   let order = home, picked = null, dragged = false, shown = 0, quiet = false, told = "";
 
   const tiles = words.map((word, index) => {
-    const bars = vectors[index].map((_, c) => [
-      make("rect.first", { x: c + 0.06, width: 0.88, height: 1 }),
-      make("rect.now", { x: c + 0.28, width: 0.44, height: 1 })]);
-    const svg = make("svg", { viewBox: `0 -1.05 ${bars.length} 2.1`, preserveAspectRatio: "none", "aria-hidden": "true" },
-      ...bars.flat(), make("line", { x2: bars.length, "vector-effect": "non-scaling-stroke" }));
-    const clock = make("svg.clock", { viewBox: "-10 -10 20 20", "aria-hidden": "true" },
-      make("circle", { r: 9 }), make("path", { d: "M 0 0 V -6.5" }));
-    const mark = make("span.mark", { "aria-hidden": "true" });
+    const bars = vectors[index].map((_, c) => [["first", 0.06], ["now", 0.28]].map(([name, x]) =>
+      make(`rect.${name}`, { x: c + x, width: 1 - 2 * x, height: 1 })));
+    const svg = make("svg", { viewBox: `0 -1.05 ${bars.length} 2.1`, preserveAspectRatio: "none" },
+      ...bars.flat(), make("line", { x2: bars.length }));
+    const clock = make("svg.clock", { viewBox: "-10 -10 20 20" }, make("circle", { r: 9 }), make("path", { d: "M 0 0 V -6.5" }));
+    const mark = make("span.mark");
     const tile = make("button", { type: "button" }, make("span.word", word), clock, svg, mark);
     drag(tile, ({ clientX }) => follow(tile, index, clientX), () => { tile.classList.remove("held"); show(); });
     tile.addEventListener("click", ({ detail }) => { if (!detail || !dragged) pick(index); }); // 0: by a key
@@ -43,10 +39,10 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
       if (words[place + step] !== undefined) show(swapped(order, place, place + step));
     });
     row.append(tile);
-    return { tile, bars, clock, mark };
+    return { tile, bars, mark };
   });
 
-  // The words on their `way` of 0 to 1 from one order to another, with as much of their positions as `encoded` says.
+  // The words on their `way` from one order to another, with a part `encoded` of their positions added.
   function draw(from, to, way, encoded) {
     const [first, start, end] = [home, from, to].map((order) => outputs(order, encoded));
     const most = Math.max(...[...first, ...start, ...end].flat().map(Math.abs)), act = Number(encoded > 0);
@@ -56,53 +52,50 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
     scene.style.setProperty("--encoded", encoded);
     let changed = 0;
     to.forEach((word, b) => {
-      const { tile, bars, clock, mark } = tiles[word], a = from.indexOf(word), at = a + (b - a) * way;
+      const { tile, bars, mark } = tiles[word], a = from.indexOf(word), at = a + (b - a) * way;
+      const lift = Math.sin(Math.PI * way) * Math.sign(a - b);
       const now = end[b].map((y, c) => start[a][c] + (y - start[a][c]) * Math.max(0, 2 * way - 1) ** 2);
       const then = differs ? first[word] : now, equal = alike(now, then);
       changed += !equal;
-      tile.style.setProperty("--by", at - word);
-      tile.style.setProperty("--lift", Math.sin(Math.PI * way) * Math.sign(a - b));
-      tile.style.zIndex = Number(a !== b && way < 1);
+      tile.style = `--by: ${at - word}; --lift: ${lift}; --turn: ${at * step * encoded}rad; z-index: ${Math.ceil(Math.abs(lift) - 1e-9)}`;
       tile.dataset.output = now;
       tile.classList.toggle("differs", !equal);
       tile.ariaPressed = word === picked;
       tile.ariaLabel = `${words[word]}, place ${b + 1} of ${n}${compares ? `, output ${equal ? "the same" : "another"}` : ""}`;
-      clock.style.rotate = `${at * step * encoded}rad`;
       mark.textContent = compares ? equal ? "=" : "\u2260" : "";
-      bars.forEach((pair, c) => [then, now].forEach((values, k) => { pair[k].style.transform = `scaleY(${-values[c] / most})`; }));
+      bars.forEach((pair, c) => pair.forEach((bar, k) => { bar.style.transform = `scaleY(${-[then, now][k][c] / most})`; }));
     });
-    title.textContent = `${act ? "With" : "Without"} positions`;
+    title.textContent = ways[act];
     scene.classList.toggle("stamped", compares);
     scene.classList.toggle("differs", changed > 0);
     if (compares) stamp.textContent = changed ? `${changed} of ${n} changed` : "same numbers";
-    if (told === (told = [to, way === 1, act, picked].join())) return; // nothing that is said is new
-    hint.textContent = picked === null ? HINT : `\u201c${words[picked]}\u201d is picked; Escape puts it back`;
+    if (told === (told = [to, way === 1, act, picked].join())) return; // said already
+    hint.textContent = picked === null ? "Drag a word, tap two, or press \u2190 \u2192" : `\u201c${words[picked]}\u201d is picked; Escape puts it back`;
     sentence.textContent = way === 1 ? text : spoken(home);
     lines.forEach((line, k) => {
       const [from, now] = [home, to].map((order) => outputs(order, k));
       const count = line.firstChild.dataset.value = now.filter((y, place) => !differs || alike(y, from[to[place]])).length;
       line.firstChild.textContent = `${count} of ${n}`;
-      line.style.visibility = compares && k <= shown ? "" : "hidden";
+      line.hidden = !compares || k > shown;
     });
   }
 
-  function show(next = order) { // as somebody has put them
+  function show(next = order) {
     quiet = true;
     film.stop();
     film.to(encoded() ? END : HALF);
     quiet = false;
-    row.classList.remove("plays", "cut");
+    row.className = "tiles";
     draw(order = next, order, 1, Number(encoded()));
   }
 
-  function frame(time) { // of the play
+  function frame(time) {
     const second = time > HALF, t = second ? time - HALF - 12 : time;
-    const ease = (from, long) => Math.min(1, Math.max(0, (t - from) / long)), way = ease(8, 18), turned = ease(-8, 12);
-    row.classList.add("plays");
-    row.classList.toggle("cut", second && time < HALF + 3);
+    const part = (from, long) => Math.min(1, Math.max(0, (t - from) / long)), way = part(8, 18);
+    row.className = `tiles plays ${second && time < HALF + 3 ? "cut" : ""}`;
     controls.querySelector("[role=switch]").checked = second;
     order = way < 0.5 ? home : trade;
-    draw(home, trade, way * way * (3 - 2 * way), second ? Math.max(turned, 1e-9) : 0);
+    draw(home, trade, way * way * (3 - 2 * way), second * Math.max(part(-8, 12), 1e-9));
   }
 
   function pick(word) {
@@ -126,23 +119,23 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
     };
   }
 
-  const film = player(controls, "two acts", { max: END, value: 0, pace: 100, loops: true,
-    write: (time) => `${time > HALF ? "with" : "without"} positions` }, () => { if (!quiet) frame(film()); });
+  const film = player(controls, "acts", { max: END, value: 0, pace: 100, loops: true,
+    write: (time) => ways[Number(time > HALF)] }, () => { if (!quiet) frame(film()); });
   const encoded = check(controls, "positions", "add positions", () => show(order === home ? trade : order));
   controls.append(hint);
   frame(still ? HALF : 0);
-  const acts = make("div.acts", ...(still ? [scene.cloneNode(true)] : []), scene);
+  const acts = make("div.acts", scene);
   live.append(said, acts, controls);
+  const near = new IntersectionObserver(([seen]) => film[seen.isIntersecting ? "play" : "stop"](), { threshold: 0.5 });
   if (still) { // the ends of both acts, side by side
-    acts.firstChild.inert = true;
-    acts.querySelector(".tiles").className = "ended";
+    const ended = scene.cloneNode(true);
+    ended.inert = true;
+    ended.querySelector(".tiles").className = "ended";
+    acts.prepend(ended);
     film.to(END);
-    return;
-  }
-  const seen = new IntersectionObserver(([{ isIntersecting }]) => { film.stop(); if (isIntersecting) film.play(); }, { threshold: 0.5 });
-  seen.observe(scene);
+  } else near.observe(scene);
   shy(live, said, ({ target }) => {
-    seen.disconnect();
+    near.disconnect();
     if (target.closest(".acts")) show(); else if (target.localName !== "button") film.stop();
   });
 });
