@@ -236,7 +236,11 @@ def test_two_acts_play_until_touched_and_a_scrubber_holds_both(browser, folder):
     stamp.scroll_into_view_if_needed()
     button = page.locator(".explorer-swap .control button")
     page.wait_for_selector(".explorer-swap button >> text=pause")
-    for wait, wanted in ((4000, "same numbers"), (5500, "5 of 5 changed"), (5200, "same numbers")):
+    for wait, wanted in (
+        (4000, "same numbers"),
+        (5500, "5 of 5 changed"),
+        (5200, "same numbers"),
+    ):
         page.clock.run_for(wait)
         assert stamp.inner_text() == wanted
     button.click()
@@ -260,7 +264,9 @@ def test_less_motion_gets_the_ends_of_both_acts_side_by_side(page):
     first, second = (stamp.bounding_box() for stamp in stamps.all())
     assert abs(first["y"] - second["y"]) < 2
     assert page.inner_text(".explorer-swap .said") == LESSON
-    assert page.locator(".explorer-swap [inert] button").count() == 5  # out of the way of keys
+    assert (
+        page.locator(".explorer-swap [inert] button").count() == 5
+    )  # out of the way of keys
 
 
 @pytest.mark.parametrize("back", ["Escape", "Enter"])

@@ -80,7 +80,10 @@ class TakePlaces(SphinxTransform):
         for box in list(self.document.findall(nodes.container)):
             if not box.attributes.pop("waits", False):
                 continue
-            for place in (box, box.parent):  # a figure may stand above the container of a box
+            for place in (
+                box,
+                box.parent,
+            ):  # a figure may stand above the container of a box
                 above = place.parent and place.parent[place.parent.index(place) - 1]
                 if above and above.next_node(nodes.figure):
                     break
