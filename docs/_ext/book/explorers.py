@@ -80,12 +80,11 @@ class TakePlaces(SphinxTransform):
         for box in list(self.document.findall(nodes.container)):
             if not box.attributes.pop("waits", False):
                 continue
-            for place in (
-                box,
-                box.parent,
-            ):  # a figure may stand above the container of a box
-                above = place.parent and place.parent[place.parent.index(place) - 1]
-                if above and above.next_node(nodes.figure):
+            # a figure may stand above the container that a box is in
+            places = [box, box.parent][: 1 + isinstance(box.parent, nodes.container)]
+            for place in places:
+                above = place.parent[place.parent.index(place) - 1]
+                if above.next_node(nodes.figure):
                     break
             else:
                 logger.warning("no figure stands above this explorer", location=box)
