@@ -221,12 +221,56 @@ def test_five_words_end_on_their_lesson_whenever_one_flips(browser, folder, moti
     page = browser.new_page(reduced_motion=motion)
     page.clock.install()
     page.goto((folder / "index.html").as_uri())
+    page.locator(".explorer-swap .acts").scroll_into_view_if_needed()
+    if motion != "reduce":
+        page.wait_for_selector(".explorer-swap button >> text=pause")
     for wait in flips:
         page.clock.run_for(wait)
         page.click("#explorer-swap-positions")
-    page.clock.run_for(5000)
+    page.clock.run_for(10000)
     assert page.inner_text(".explorer-swap .said") == LESSON
     page.close()
+
+
+def test_two_acts_play_until_touched_and_a_scrubber_holds_both(browser, folder):
+    page = browser.new_page()
+    page.clock.install()
+    page.goto((folder / "index.html").as_uri())
+    stamp, film = map(page.locator, (".explorer-swap .stamp", "#explorer-swap-acts"))
+    stamp.scroll_into_view_if_needed()
+    button = page.locator(".explorer-swap .control button")
+    page.wait_for_selector(".explorer-swap button >> text=pause")
+    for wait, wanted in (
+        (4000, "same numbers"),
+        (5500, "5 of 5 changed"),
+        (5200, "same numbers"),
+    ):
+        page.clock.run_for(wait)
+        assert stamp.inner_text() == wanted
+    button.click()
+    assert button.inner_text() == "play"  # and a touch elsewhere stops it as well
+    button.click()
+    page.locator(".tiles button").nth(2).focus()
+    page.clock.run_for(20000)
+    assert (button.inner_text(), stamp.inner_text()) == ("play", "same numbers")
+    film.press("End")
+    assert stamp.inner_text() == "5 of 5 changed"
+    assert page.is_checked("#explorer-swap-positions")
+    film.press("Home")
+    assert not stamp.is_visible()
+    page.close()
+
+
+def test_less_motion_gets_the_ends_of_both_acts_side_by_side(page):
+    page.set_viewport_size({"width": 1000, "height": 800})
+    stamps = page.locator(".explorer-swap .stamp")
+    assert stamps.all_inner_texts() == ["same numbers", "5 of 5 changed"]
+    first, second = (stamp.bounding_box() for stamp in stamps.all())
+    assert abs(first["y"] - second["y"]) < 2
+    assert page.inner_text(".explorer-swap .said") == LESSON
+    assert (
+        page.locator(".explorer-swap [inert] button").count() == 5
+    )  # out of the way of keys
 
 
 @pytest.mark.parametrize("back", ["Escape", "Enter"])

@@ -125,7 +125,9 @@ class ShowOrigins(SphinxPostTransform):
             next(self.document.findall(nodes.section)).extend(behind(hidden))
 
     def mark(self, mark):
-        """Link a pasted number to its cell."""
+        """Link a pasted number to its cell, if it is not part of a link."""
+        if isinstance(mark.parent.parent, nodes.reference):
+            return
         page, name = mark["page"], mark["glued"]
         made = (
             c for c in cells(self.env, page).values() if name in c.metadata.get("glued", ())

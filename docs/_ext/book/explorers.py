@@ -80,11 +80,16 @@ class TakePlaces(SphinxTransform):
         for box in list(self.document.findall(nodes.container)):
             if not box.attributes.pop("waits", False):
                 continue
-            above = box.parent[box.parent.index(box) - 1]
-            if above.next_node(nodes.figure) is None:
+            # a figure may stand above the container that a box is in
+            places = [box, box.parent][: 1 + isinstance(box.parent, nodes.container)]
+            for place in places:
+                above = place.parent[place.parent.index(place) - 1]
+                if above.next_node(nodes.figure):
+                    break
+            else:
                 logger.warning("no figure stands above this explorer", location=box)
                 continue
-            box.parent.remove(above)
+            above.parent.remove(above)
             box.insert(0, above)
 
 

@@ -181,8 +181,9 @@ def add_actions(app, pagename, templatename, context, doctree):
         )
         actions = f'<ul class="page-actions" aria-label="This page elsewhere">{items}</ul>'
         body = context["body"]
-        above = ABOVE.search(body)
-        context["body"] = f"{body[: above.end()]}{actions}{body[above.end() :]}"
+        first = pagename == config.root_doc  # whose first screen is a stage
+        at = len(body) if first else ABOVE.search(body).end()
+        context["body"] = f"{body[:at]}{actions}{body[at:]}"
 
 
 def check(app, config):

@@ -53,20 +53,20 @@ const panel = (() => {
   }
 
   // A slider over steps, which it can play.
-  function player(controls, name, options, changed) {
+  function player(controls, name, { pace = 1400, loops, ...options }, changed) {
     const write = (k) => `${k + 1} of ${options.max + 1}`;
     const read = slider(controls, name, name, { min: 0, write, ...options }, changed), input = controls.lastChild.children[1];
     const button = make("button", { type: "button" }, "play");
     let timer;
     const stop = () => { timer = clearInterval(timer); button.textContent = "play"; };
-    const next = () => (read() < options.max ? read.to(read() + 1) : stop());
+    const next = () => (read() < options.max ? read.to(read() + 1) : loops ? read.to(0) : stop());
     button.onclick = () => {
       if (timer) return stop();
       read.to(read() < options.max ? read() + 1 : 0);
-      [timer, button.textContent] = [setInterval(next, 1400), "pause"];
+      [timer, button.textContent] = [setInterval(next, pace), "pause"];
     };
     input.before(button);
-    return read;
+    return Object.assign(read, { play: button.onclick, stop });
   }
 
   function number(name) {
@@ -172,7 +172,7 @@ const panel = (() => {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   function shy(live, said, stop) {
     said.ariaLive = "off";
-    for (const kind of ["pointerdown", "focusin"]) live.addEventListener(kind, () => { stop(); said.ariaLive = "polite"; });
+    for (const kind of ["pointerdown", "focusin"]) live.addEventListener(kind, (event) => { stop(event); said.ariaLive = "polite"; });
   }
 
   const dot = (x, y) => x.reduce((sum, entry, c) => sum + entry * y[c], 0);
