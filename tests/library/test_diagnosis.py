@@ -582,7 +582,7 @@ def test_the_axes_of_pictures_are_compared():
     found = diagnose(model, config)
     assert [line.causes[:1] for line in found.findings] == [(x,) * bool(x) for x in AXES]
     where = mrope_positions([4, (2, 3, 4), 5])[0].T[:, None]
-    inputs = {"input_ids": torch.zeros(1, 33, dtype=torch.long), "position_ids": where}
+    inputs = {"input_ids": torch.arange(33)[None], "position_ids": where}
     assert diagnose(model, config, inputs).findings[0].agrees
     inputs["position_ids"] = torch.cat([torch.arange(33).expand(1, 1, -1), where])
     model.attentions[0].rotate = lambda x, at: rotate(x, at[1:], model.attentions[0])
