@@ -33,8 +33,9 @@ async function why(folder, tolerance) {
     const session = await InferenceSession.create(readFileSync(`${folder}/model.onnx`));
     const got = (await session.run(Object.fromEntries(tensors))).y;
     if (`${got.dims}` !== `${want.dims}`) return `its shape is ${got.dims}, and should be ${want.dims}`;
-    const worst = Math.max(0, ...want.data.map((y, k) => Math.abs(got.data[k] - y)));
-    const error = worst / Math.max(1, ...want.data.map(Math.abs));
+    const [found, right] = [got, want].map(({ data }) => Array.from(data, Number)); // also of BigInt
+    const worst = Math.max(0, ...right.map((y, k) => Math.abs(found[k] - y)));
+    const error = worst / Math.max(1, ...right.map(Math.abs));
     return error <= tolerance ? "" : `the error is ${error.toPrecision(2)}`;
   } catch (error) {
     return String(error.message ?? error).replace(/\s+/g, " ").slice(-200);
