@@ -191,7 +191,8 @@ GROUPED = [draw(424 + i, *s) for i, s in enumerate([(6, 16), (6, 8), (6, 8), (16
 def grouped(column, pooled):
     """A layer whose indexer picks two blocks of three keys."""
     rotate = column.Rotary(layout="half", frequencies=[0.5])
-    options = {"count": 2, "size": 3, "pooled": pooled, "rotate": rotate}
+    options = {"count": 2 - (pooled == "gated"), "size": 3}
+    options |= {"pooled": pooled, "rotate": rotate}
     gated = pooled == "gated"
     given = GATED if gated else POOLED
     weights = {name: column.array(x) for name, x in given.items()}
@@ -251,7 +252,7 @@ def blocks_by_hand(x, pooled):
             means = [turned(k, b[0]) for k, b in zip(means, blocks, strict=True)]
             scores = [sum(max(q @ k, 0) for q in queries) for k in means]
         order = sorted(range(len(blocks)), key=lambda b, s=scores: -s[b])
-        best = [blocks[b] for b in order[: 1 if pooled == "max" else 2]]
+        best = [blocks[b] for b in order[: 2 if pooled == "mean" else 1]]
         found[h, i, [j for block in (*best, own) for j in block]] = True
     return found
 
