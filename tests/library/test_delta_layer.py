@@ -8,7 +8,8 @@ from posattn import configs
 from tests.conftest import REFERENCE, TWINS, assert_close, assert_twin_agrees, draw, error
 
 DIM, HEADS, KEYS, WIDTH, OUT, N = 6, 4, 2, 4, 3, 70
-KINDS = {"gated": {}, "kimi": {"per_channel": True, "rank": 2, "gate": "sigmoid"}}
+KIMI = {"per_channel": True, "rank": 2, "gate": "sigmoid"}
+KINDS = {"gated": {}, "kimi": KIMI, "bounded": KIMI | {"bound": -5.0}}
 MASK = np.ones((2, N), bool)
 MASK[0, :4] = MASK[1, 30:33] = MASK[1, -2:] = False
 DOCUMENTS = np.array([[0] * 20 + [1] * (N - 20), [4] * 66 + [2] * (N - 66)])
@@ -78,6 +79,19 @@ def test_values_and_gradients_agree_with_the_reference(precise_twin, kind):
         return layer(x, **{name: column.positions(value) for name, value in hidden.items()})
 
     assert_twin_agrees(precise_twin, output, X / 4, *arrays.values())
+
+
+def test_bounded_log_gates_are_a_scaled_sigmoid(column):
+    """Where nothing but offsets decide them, other offsets make the same log gates without a bound."""
+    arrays, _ = weights_of("bounded")
+    arrays["decay_weight"] = 0 * arrays["decay_weight"]
+    rate = np.exp(arrays["decay_rate"]).repeat(WIDTH)
+    step = 5 / (1 + np.exp(-rate * arrays["decay_offset"])) / rate
+    other = arrays | {"decay_offset": np.log(np.expm1(step))}
+    given = {name: column.array(x) for name, x in arrays.items()}
+    got = layer_of(column, "bounded", given)(column.array(X))
+    assert_close(column, got, layer_of(REFERENCE, "kimi", other)(X))
+    assert error(column.numpy(got), layer_of(REFERENCE, "kimi")(X)) > 1e-3
 
 
 @pytest.mark.parametrize("half", TWINS[4:], ids=str)

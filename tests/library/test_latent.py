@@ -29,9 +29,16 @@ LOW_RANK = SHAPES | {
     "query_down_weight": (DIM, 3),
     "query_norm_weight": (3,),
 }
+FULL = LOW_RANK | {  # as A.X-K2's, Hy4's and Mistral Large 4's
+    "query_weight": (6, HEADS * 6),
+    "gate_weight": (6, HEADS * 3),
+    "sinks": (HEADS,),
+    "temperature": (2, HEADS),
+}
 X = draw(70, 2, N, DIM)
 SEEN = np.ones((2, 1, N), bool)
 SEEN[0, 0, :3] = False
+MORE = "gate", "sinks", "temperature"
 in_frameworks = pytest.mark.parametrize("column", COLUMNS[1:], ids=str, indirect=True)
 
 
@@ -46,13 +53,16 @@ def weights_of(shapes):
 
 def layer_of(column, weights, **options):
     """A layer from its weights by name, `(inputs, outputs)`."""
+    more = {name: f"{name}_weight" in weights or name in weights for name in MORE}
+    options |= {"raw": more["gate"]}
     if column.name != "torch":
         return column.LatentAttention(**weights, num_heads=HEADS, **options)
     rank = weights["query_norm_weight"].shape[0] if "query_norm_weight" in weights else None
     sizes = SIZES | {"query_rank": rank}
-    layer = column.LatentAttention(DIM, HEADS, **sizes, **options, dtype=torch.float64)
+    options |= more | {"dtype": torch.float64}
+    layer = column.LatentAttention(DIM, HEADS, **sizes, **options)
     named = {
-        f"{n.removesuffix('_weight')}.weight": w.mT if w.ndim > 1 else w
+        n.replace("_weight", ".weight"): w.mT if w.ndim > 1 and n not in MORE else w
         for n, w in weights.items()
     }
     layer.load_state_dict(named)
@@ -100,25 +110,37 @@ def test_a_small_case_by_hand(column):
     assert_close(column, layer(rotate=turn)(x), np.zeros((2, 2)))
 
 
-@pytest.mark.parametrize("scale", [None, 0.3])
-def test_it_is_attention_of_made_keys_and_values(column, scale):
-    w, eps = weights_of(SHAPES), 0.1
+@pytest.mark.parametrize(("scale", "shapes"), [(None, SHAPES), (0.3, SHAPES), (0.3, FULL)])
+def test_it_is_attention_of_made_keys_and_values(column, scale, shapes):
+    w, eps, more = weights_of(shapes), 0.1, shapes is FULL
     latent, shared = np.split(X @ w["kv_down_weight"], [5], axis=-1)
     mean = np.mean(latent**2, axis=-1, keepdims=True)
     latent = w["kv_norm_weight"] * latent / np.sqrt(mean + eps)
+    source = X
+    if more:
+        raw = X @ w["query_down_weight"]
+        mean = np.mean(raw**2, axis=-1, keepdims=True)
+        source = w["query_norm_weight"] * raw / np.sqrt(mean + eps)
+        source = np.concatenate([source, raw], axis=-1)
     q, k, v = (
         REFERENCE.split_heads(x @ w[f"{name}_weight"], HEADS)
-        for x, name in ((X, "query"), (latent, "key"), (latent, "value"))
+        for x, name in ((source, "query"), (latent, "key"), (latent, "value"))
     )
     q = np.concatenate([q[..., :4], REFERENCE.rotate(q[..., 4:], layout="half")], axis=-1)
     shared = REFERENCE.rotate(shared, layout="half")
     k = np.concatenate([k, np.stack([shared] * HEADS, axis=1)], axis=-1)
     factor = 6**-0.5 if scale is None else scale
-    weights = REFERENCE.attention_weights(q, k, causal=True, scale=factor)
+    if more:
+        a, b = w["temperature"][..., None]
+        q = q * (a * np.log(np.arange(N) + 1) + b)[..., None]
+    options = {"causal": True, "scale": factor, "sinks": w.get("sinks")}
+    weights = REFERENCE.attention_weights(q, k, **options)
     rotate = column.Rotary(layout="half")
-    layer, x = made(column, SHAPES, rotate=rotate, scale=scale, eps=eps), column.array(X)
+    layer, x = made(column, shapes, rotate=rotate, scale=scale, eps=eps), column.array(X)
     assert_close(column, layer.attention_weights(x, causal=True), weights)
-    want = REFERENCE.merge_heads(weights @ v) @ w["output_weight"]
+    want = REFERENCE.merge_heads(weights @ v)
+    want = want / (1 + np.exp(-source @ w["gate_weight"])) if more else want
+    want = want @ w["output_weight"]
     assert_close(column, layer(x, causal=True), want)
 
 
@@ -142,8 +164,9 @@ def steps(column, layer, x, sizes, **options):
     return np.concatenate(outs, axis=1), cache
 
 
-def test_parts_and_steps_repeat_the_whole(column):
-    layer = made(column)
+@pytest.mark.parametrize("shapes", [LOW_RANK, FULL])
+def test_parts_and_steps_repeat_the_whole(column, shapes):
+    layer = made(column, shapes)
     whole = column.numpy(layer(column.array(X), causal=True))
     got, cache = steps(column, layer, X, [2, 1, 4])
     assert np.allclose(got, whole, atol=1e-12)

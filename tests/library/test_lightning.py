@@ -52,7 +52,7 @@ def layer_of(column, indexer):
     rotate = column.Rotary()
     if column is REFERENCE:
         return replace(drawn, rotate=rotate, indexer=indexer)
-    names = [name for name in vars(drawn) if name.endswith("_weight")]
+    names = [n for n, w in vars(drawn).items() if n.endswith("_weight") and w is not None]
     weights = {name: column.array(getattr(drawn, name)) for name in names}
     if column.name == "jax":
         return column.LatentAttention(
@@ -173,6 +173,17 @@ POOLED = {  # the weights of an indexer of two heads, and of four heads of atten
     "query_norm_weight": draw(422, WIDTH),
     "key_norm_weight": draw(423, WIDTH),
 }
+GATED = POOLED | {  # as GLM-5-Next's, with what Mistral Large 4's has
+    "key_weight": draw(430, DIM, 2 * WIDTH),
+    "key_norm_bias": draw(431, WIDTH),
+    "head_weight": draw(432, DIM, 2),
+    "places": 4 * draw(433, 3, WIDTH),
+    "input_norm_weight": draw(434, DIM),
+    "input_norm_bias": draw(435, DIM),
+    "temperature": draw(436, 2, 2),
+}
+del GATED["query_norm_weight"]
+KINDS = pytest.mark.parametrize("pooled", ["max", "mean", "gated"])
 ROLES = "query", "key", "value", "output"
 GROUPED = [draw(424 + i, *s) for i, s in enumerate([(6, 16), (6, 8), (6, 8), (16, 6)])]
 
@@ -180,20 +191,26 @@ GROUPED = [draw(424 + i, *s) for i, s in enumerate([(6, 16), (6, 8), (6, 8), (16
 def grouped(column, pooled):
     """A layer whose indexer picks two blocks of three keys."""
     rotate = column.Rotary(layout="half", frequencies=[0.5])
-    options = {"count": 2, "size": 3, "pooled": pooled, "rotate": rotate}
-    weights = {name: column.array(x) for name, x in POOLED.items()}
+    options = {"count": 2 - (pooled == "gated"), "size": 3}
+    options |= {"pooled": pooled, "rotate": rotate}
+    gated = pooled == "gated"
+    given = GATED if gated else POOLED
+    weights = {name: column.array(x) for name, x in given.items()}
     matrices = dict(zip(ROLES, map(column.array, GROUPED), strict=True))
     sizes = {"num_kv_heads": 2, "rotate": rotate}
     if column.name != "torch":
-        weights |= {"key_norm_bias": None, "head_weight": None}
+        weights = {"key_norm_bias": None, "head_weight": None} | weights
         indexer = column.LightningIndexer(**weights, **options)
         named = {f"{role}_weight": w for role, w in matrices.items()}
         return column.MultiHeadAttention(**named, num_heads=4, **sizes, indexer=indexer)
+    options |= {"input_norm": gated, "temperature": gated}
     indexer = column.LightningIndexer(DIM, 2, WIDTH, **options)
     layer = column.MultiHeadAttention(DIM, 4, head_dim=4, **sizes, indexer=indexer)
     named = {f"{role}.weight": w.mT for role, w in matrices.items()}
     for name, w in weights.items():
-        named[f"indexer.{name.replace('_weight', '.weight')}"] = w.mT if w.ndim > 1 else w
+        turned = w.ndim > 1 and name.endswith("_weight")
+        role = name.replace("_weight", ".weight").replace("_bias", ".bias")
+        named[f"indexer.{role}"] = w.mT if turned else w
     layer.double().load_state_dict(named)
     return layer.requires_grad_(False)
 
@@ -204,6 +221,21 @@ def blocks_by_hand(x, pooled):
     def normed(v, name):
         return v / np.sqrt((v * v).mean() + 1e-6) * POOLED[name]
 
+    def centered(v, name):
+        v = (v - v.mean()) / np.sqrt(v.var() + 1e-6)
+        return v * GATED[f"{name}_weight"] + GATED[f"{name}_bias"]
+
+    def by_gates(block, i):
+        gates = x[block] @ GATED["key_weight"][:, WIDTH:] + GATED["places"]
+        key = [x[j] @ GATED["key_weight"][:, :WIDTH] for j in block]
+        key = [turned(centered(k, "key_norm"), j) for k, j in zip(key, block, strict=True)]
+        key = (np.exp(gates) * key).sum(0) / np.exp(gates).sum(0)
+        query = (centered(x[i], "input_norm") @ GATED["query_weight"]).reshape(2, WIDTH)
+        a, b = GATED["temperature"]
+        growth = a * np.log(i + 1) + b
+        products = [max(turned(q, i) @ key, 0) for q in growth[:, None] * query]
+        return x[i] @ GATED["head_weight"] @ products
+
     keys, found = x @ POOLED["key_weight"], np.zeros((2, len(x), len(x)), bool)
     for h, i in np.ndindex(2, len(x)):
         queries = (x[i] @ POOLED["query_weight"]).reshape(2, WIDTH)
@@ -213,17 +245,19 @@ def blocks_by_hand(x, pooled):
         if pooled == "max":
             key = [turned(normed(k, "key_norm_weight"), j) for j, k in enumerate(keys)]
             scores = [max(queries[h] @ key[j] for j in block) for block in blocks]
+        elif pooled == "gated":
+            scores = [by_gates(block, i) for block in blocks]
         else:
             means = [normed(keys[b].mean(0), "key_norm_weight") for b in blocks]
             means = [turned(k, b[0]) for k, b in zip(means, blocks, strict=True)]
             scores = [sum(max(q @ k, 0) for q in queries) for k in means]
         order = sorted(range(len(blocks)), key=lambda b, s=scores: -s[b])
-        best = [blocks[b] for b in order[: 1 if pooled == "max" else 2]]
+        best = [blocks[b] for b in order[: 2 if pooled == "mean" else 1]]
         found[h, i, [j for block in (*best, own) for j in block]] = True
     return found
 
 
-@pytest.mark.parametrize("pooled", ["max", "mean"])
+@KINDS
 def test_heads_read_the_blocks_that_the_formula_selects(column, pooled):
     layer = grouped(column, pooled)
     x = column.array(X)
@@ -235,7 +269,7 @@ def test_heads_read_the_blocks_that_the_formula_selects(column, pooled):
     assert_close(column, layer(x, causal=True), reference(X, causal=True))
 
 
-@pytest.mark.parametrize("pooled", ["max", "mean"])
+@KINDS
 def test_blocks_begin_with_each_text(column, pooled):
     layer, x = grouped(column, pooled), column.array(X)
     whole = column.numpy(layer(x, causal=True))
@@ -359,6 +393,7 @@ def test_a_plan_says_which_layers_take_the_choice_of_another():
             "hy_v4",
             "16 heads of 4 that rotates halves of its last entries, rotary base 10000, halves",
         ),
+        ("mistral_large4_text", "whose queries have a norm and a temperature, rotary"),
     ],
 )
 def test_a_plan_names_the_layout_of_an_indexer_where_it_is_another(family, words):
@@ -366,6 +401,5 @@ def test_a_plan_names_the_layout_of_an_indexer_where_it_is_another(family, words
     assert words in str(plan.layers[0])
     shared = [layer.index for layer in plan.layers if layer.indexer.shared]
     assert shared == ([2, 3, 4] if family == "hy_v4" else [])
-    if family in ("axk2", "hy_v4"):
-        with pytest.raises(ValueError, match="does not build"):
-            posattn.torch.LatentAttention.from_config(plan, 0)
+    layer = posattn.torch.LatentAttention.from_config(plan, 0)
+    assert (layer.gate is not None) == (family in ("axk2", "hy_v4"))

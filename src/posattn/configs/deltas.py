@@ -6,7 +6,7 @@ from posattn.configs.weights import LLAMA, refuse_left_over
 
 __all__ = ["chosen_delta", "delta_weights"]
 
-FAMILIES = "Qwen3-Next, Qwen3.5, Kimi Linear and OLMo hybrid"
+FAMILIES = "Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next"
 QWEN = {
     "decay": "in_proj_a",
     "beta": "in_proj_b",
@@ -28,8 +28,9 @@ MATRICES = {
     "qwen3_5_moe_text": QWEN,
     "olmo_hybrid": OLMO,
     "kimi_linear": KIMI,
+    "glm5_next_text": KIMI,
 }
-MODULES = {"kimi_linear": "layers.{}.self_attn."}
+MODULES = dict.fromkeys(("kimi_linear", "glm5_next_text"), "layers.{}.self_attn.")
 CONVOLVED = tuple(f"{part}_conv1d.weight" for part in "qkv")  # of older checkpoints
 
 

@@ -1,15 +1,43 @@
-"""What an indexer of a layer computes: read from a configuration."""
+"""What latent attention and its indexer compute: read from a configuration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["SHARED", "Indexer"]
+__all__ = ["SHARED", "Indexer", "Latent"]
 
 SHARED = "the last indexer before"
 POOLED = {
     None: "",
     "max": ", each for its group of heads by the best key",
     "mean": " by the mean of each block, and the keys after the last block",
+    "gated": " by a learned mean of each block, and the keys after the last block",
 }
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention: keys and values come from a narrow vector.
+
+    The layer's offsets (`use_bias`) are then those of the projections to the narrow vectors.
+
+    Args:
+        query_rank: the width of the queries' latent vector; None if there is none.
+        kv_rank: the width of the latent vector of keys and values.
+        content_dim: how many entries of a query or key do not rotate.
+        rotary_dim: how many rotate.
+        value_dim: the width of a head's value.
+        eps: of the root-mean-square norms of the latent vectors.
+        raw: whether queries and gates are made from the queries' latent vector before its norm, too.
+        temperature: whether each head's queries grow by a learned logarithm of their position.
+    """
+
+    query_rank: int | None
+    kv_rank: int
+    content_dim: int
+    rotary_dim: int
+    value_dim: int
+    eps: float = 1e-6
+    raw: bool = False
+    temperature: bool = False
 
 
 @dataclass(frozen=True)
@@ -23,7 +51,10 @@ class Indexer:
             none do.
         last: whether the last entries rotate, not the first.
         shared: whether the layer takes the choice of the last indexer before, and has none of its own.
-        pooled: what a block of keys is worth, `"max"` or `"mean"` of them; None where single keys are chosen.
+        pooled: what a block of keys is worth, `"max"`, `"mean"` or the `"gated"` mean of them; None where
+            single keys are chosen.
+        input_norm: whether its queries are made from tokens that a norm of its own has passed.
+        temperature: whether its queries grow by a learned logarithm of their position.
     """
 
     num_heads: int
@@ -32,6 +63,14 @@ class Indexer:
     last: bool = False
     shared: bool = False
     pooled: str | None = None
+    input_norm: bool = False
+    temperature: bool = False
+
+    def rope(self, rope):
+        """How its queries and keys rotate in a layer that rotates by `rope`."""
+        if rope is None or self.layout is None:
+            return None
+        return replace(rope, layout=self.layout)
 
     def words(self, rope):
         """Who chooses, and how it rotates if not as the layer does."""
@@ -39,6 +78,8 @@ class Indexer:
             return SHARED
         said = f"an indexer of {self.num_heads} heads of {self.head_dim}"
         said += POOLED[self.pooled]
+        if self.input_norm:
+            said += ", whose queries have a norm" + " and a temperature" * self.temperature
         if rope is None or (self.layout, self.last) == (rope.layout, False):
             return said
         if self.layout is None:

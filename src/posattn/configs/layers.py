@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from posattn import contract
-from posattn.configs.indexers import SHARED, Indexer
+from posattn.configs.indexers import SHARED, Indexer, Latent
 from posattn.configs.recurrent import Delta
 from posattn.configs.words import sentence, table
 
@@ -39,6 +39,7 @@ class Rope:
         interleaved: whether the pairs of the sections alternate.
         last: whether the last entries of a head rotate, not the first.
         axes: what the coordinates of the sections are.
+        learned: whether the weights hold a factor for each frequency, shared by all layers.
     """
 
     base: float
@@ -51,6 +52,7 @@ class Rope:
     interleaved: bool = False
     last: bool = False
     axes: str = "time, height and width"
+    learned: bool = False
 
     @property
     def rotary_dim(self):
@@ -192,29 +194,6 @@ class Temperature:
 
 
 @dataclass(frozen=True)
-class Latent:
-    """Multi-head latent attention: keys and values come from a narrow vector.
-
-    The layer's offsets (`use_bias`) are then those of the projections to the narrow vectors.
-
-    Args:
-        query_rank: the width of the queries' latent vector; None if there is none.
-        kv_rank: the width of the latent vector of keys and values.
-        content_dim: how many entries of a query or key do not rotate.
-        rotary_dim: how many rotate.
-        value_dim: the width of a head's value.
-        eps: of the root-mean-square norms of the latent vectors.
-    """
-
-    query_rank: int | None
-    kv_rank: int
-    content_dim: int
-    rotary_dim: int
-    value_dim: int
-    eps: float = 1e-6
-
-
-@dataclass(frozen=True)
 class Layer:
     """What one layer of attention computes.
 
@@ -313,7 +292,8 @@ class Layer:
 
     def cached(self, tokens):
         """How many numbers a cache keeps of so many tokens; 0 if the layer keeps none of its own."""
-        if self.kind not in CACHED or self.kv_layer is not None or not self.causal:
+        lent = self.kv_layer is not None  # an indexer of such a layer has keys of its own
+        if self.kind not in CACHED or not self.causal or (lent and self.indexer is None):
             return 0
         if (self.selected and self.indexer is None) or self.compressed:
             said = "keeps other keys, too, and their width is not known: expected keys and values"
@@ -321,17 +301,20 @@ class Layer:
         heads = self.num_kv_heads * (self.head_dim + (self.value_dim or self.head_dim))
         latent = self.latent and self.latent.kv_rank + self.latent.rotary_dim
         own = self.indexer is not None and not self.indexer.shared
-        index = self.indexer.head_dim if own else 0
-        return ((latent or heads) + index) * min(
+        index = self.indexer.head_dim * (1 + (self.indexer.pooled == "gated")) if own else 0
+        return ((latent or heads) * (not lent) + index) * min(
             tokens, self.window or tokens, self.chunk or tokens
         )
 
     def choice(self):
         """What the layer's indexer is made with."""
-        if self.indexer.pooled is None:
-            return {"count": self.selected, "query_rank": self.latent.query_rank}
+        index = self.indexer
         blocks = {"count": self.selected // self.block, "size": self.block}
-        return blocks | {"pooled": self.indexer.pooled, "eps": self.key_norm.eps}
+        blocks["pooled"] = index.pooled
+        if self.latent is None:
+            return blocks | {"eps": self.key_norm.eps}
+        own = {"input_norm": index.input_norm, "temperature": index.temperature}
+        return blocks | own | {"query_rank": self.latent.query_rank}
 
     def arguments(self):
         """What `MultiHeadAttention` is made with that no framework has to make first."""

@@ -20,6 +20,7 @@ class Delta:
         gate: what acts on the output gates, `"silu"` or `"sigmoid"`.
         most: what the sigmoid of beta is multiplied by.
         eps: of the norm of each head's output.
+        bound: L of log gates `L sigmoid(e^a x)`, which lie between L and 0; None for `-e^a softplus(x)`.
     """
 
     num_heads: int
@@ -32,6 +33,7 @@ class Delta:
     gate: str = "silu"
     most: float = 1.0
     eps: float = 1e-6
+    bound: float | None = None
 
     def words(self):
         """What it is."""
@@ -39,5 +41,6 @@ class Delta:
         if (self.num_key_heads, self.key_dim) != (self.num_heads, self.value_dim):
             heads += f", {self.num_key_heads} of keys of {self.key_dim}"
         each = "a gate for each channel" if self.per_channel else "a gate for each head"
+        each += "" if self.bound is None else f" above {self.bound:g}"
         taps = f"convolutions over {self.taps} tokens"
         return f"delta rule with {each}; {taps}; {heads}"

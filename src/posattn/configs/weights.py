@@ -3,15 +3,16 @@
 It works on any arrays that can be indexed, reshaped and transposed, so both columns use it.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from posattn.configs.data import data
 from posattn.configs.layers import Buckets
 
-__all__ = ["arrays", "attention_weights"]
+__all__ = ["arrays", "attention_weights", "learned"]
 
 ROLES = ("query", "key", "value", "output")
 # tables that old checkpoints keep, and norms of what surrounds the attention
@@ -143,6 +144,22 @@ def arrays_of(state, names, plan, index):
     raise ValueError(
         f"weights have no layer {index}: no name begins with " + " or ".join(tried)
     )
+
+
+def learned(layer, plan, state):
+    """The layer, whose frequencies are multiplied by what a model's weights hold for them, if they do."""
+    if state is None or layer.rope is None or not layer.rope.learned:
+        return layer
+    prefix = arrays_of(state, LLAMA, plan, layer.index)[0]
+    name = prefix.removesuffix(LLAMA.place(plan, layer.index)) + "rotary_emb.alpha"
+    shape = (len(layer.rope.frequencies),)
+    if name not in state or tuple(state[name].shape) != shape:
+        raise ValueError(
+            f"weights must have {name!r}, factors of frequencies, of shape {shape}"
+        )
+    pairs = zip(layer.rope.frequencies, state[name].tolist(), strict=True)
+    frequencies = tuple(speed * math.exp(alpha) for speed, alpha in pairs)
+    return replace(layer, rope=replace(layer.rope, frequencies=frequencies))
 
 
 def refuse_left_over(prefix, left, plan):

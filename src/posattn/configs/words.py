@@ -77,6 +77,8 @@ def _turned(layer):
     how = scaled(rope)
     if how:
         parts.append(how)
+    if rope.learned:
+        parts.append("frequencies times learned factors")
     if rope.sections:
         how = "alternating " if rope.interleaved else ""
         sizes = ", ".join(map(str, rope.sections))
@@ -136,6 +138,8 @@ def _scored(layer):
         parts.append(f"projections clipped at {_number(layer.clip)}")
     if layer.soft_cap is not None:
         parts.append(f"scores capped at {_number(layer.soft_cap)}")
+    if layer.latent is not None and layer.latent.temperature:
+        parts.append("queries times a log(p + 1) + b, learned by each head")
     if layer.temperature is not None:
         parts.append(f"queries grow beyond {_number(layer.temperature.floor)} positions")
     if layer.sinks:

@@ -15,6 +15,10 @@ class LatentWidths(NamedTuple):
     rotary: int
     value: int
 
+    def scale(self, given):
+        """The factor on the products of queries and keys."""
+        return (self.content + self.rotary) ** -0.5 if given is None else given
+
 
 class LatentSizes(NamedTuple):
     """The number of heads, the widths, and the shapes `(inputs, outputs)` of the weights by name."""
@@ -24,23 +28,29 @@ class LatentSizes(NamedTuple):
     weights: dict
 
 
-def latent_sizes(dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim):
+def latent_sizes(*sizes, raw=False, gate=False):
     """Return the sizes of a layer of latent attention."""
+    dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim = sizes
     dim = integer("dim", dim, least=1)
     num_heads = integer("num_heads", num_heads, least=1)
     kv_rank = integer("kv_rank", kv_rank, least=1)
     content = integer("content_dim", content_dim, least=1)
-    rotary = integer("rotary_dim", rotary_dim, least=1, even=True)
+    rotary = integer("rotary_dim", rotary_dim, even=True)
     value = content if value_dim is None else integer("value_dim", value_dim, least=1)
     weights, width = {}, dim
     if query_rank is not None:
         width = integer("query_rank", query_rank, least=1)
         weights["query_down"] = dim, width
+        width *= 1 + raw
+    elif raw:
+        raise ValueError("raw must be False where query_rank is None, got True")
     weights["query"] = width, num_heads * (content + rotary)
     weights["kv_down"] = dim, kv_rank + rotary
     weights["key"] = kv_rank, num_heads * content
     weights["value"] = kv_rank, num_heads * value
     weights["output"] = num_heads * value, dim
+    if gate:
+        weights["gate"] = width if raw else dim, num_heads * value
     widths = LatentWidths(kv_rank, content, rotary, value)
     return LatentSizes(num_heads, widths, weights)
 
@@ -49,9 +59,9 @@ def latent_weights(layer):
     """Return the widths of a layer of latent attention, whose weights must belong together."""
     (rank,) = layer.kv_norm_weight.shape
     dim, width = layer.kv_down_weight.shape
-    if width <= rank:
+    if width < rank:
         raise ValueError(
-            f"kv_down_weight must have more than {rank} columns, as many as kv_norm_weight has entries, "
+            f"kv_down_weight must have {rank} columns or more, as many as kv_norm_weight has entries, "
             f"got shape {(dim, width)}"
         )
     _shape("key_weight", layer.key_weight, (rank, "h * content_dim"))
@@ -64,12 +74,19 @@ def latent_weights(layer):
                 f"num_heads must divide the {columns} columns of {name}, got {num_heads}"
             )
     _shape("output_weight", layer.output_weight, (value, dim))
+    source = dim
     if layer.query_down_weight is not None:
         _shape("query_down_weight", layer.query_down_weight, (dim, "query_rank"))
-        dim = layer.query_down_weight.shape[1]
-        parameter("query_norm_weight", layer.query_norm_weight, (dim,))
+        source = layer.query_down_weight.shape[1]
+        parameter("query_norm_weight", layer.query_norm_weight, (source,))
+        if layer.raw:
+            dim = source = 2 * source
     rotation = num_heads * (width - rank)
-    _shape("query_weight", layer.query_weight, (dim, content + rotation))
+    _shape("query_weight", layer.query_weight, (source, content + rotation))
+    if layer.gate_weight is not None:
+        _shape("gate_weight", layer.gate_weight, (dim, value))
+    if layer.temperature is not None:
+        parameter("temperature", layer.temperature, (2, num_heads))
     return LatentWidths(rank, content // num_heads, width - rank, value // num_heads)
 
 

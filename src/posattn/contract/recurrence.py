@@ -10,7 +10,7 @@ from posattn.contract.arrays import (
     integer_array,
     parameter,
 )
-from posattn.contract.numbers import dtype, integer, layout, scale, sizes
+from posattn.contract.numbers import dtype, finite, integer, layout, scale, sizes
 from posattn.contract.positions import _precise, batch_axes, per_token
 
 
@@ -165,8 +165,10 @@ def delta_sizes(dim, num_heads, num_key_heads, key_dim, value_dim, taps, per_cha
     return DeltaSizes(num_heads, few, key_dim, value_dim, taps, gates, matrices)
 
 
-def delta_gate(gate):
-    """Reject what is no activation of an output's gate."""
+def delta_gate(gate, bound=None):
+    """Reject what is no activation of an output's gate, and a bound of log gates that is not below 0."""
+    if bound is not None and finite("bound", bound) >= 0:
+        raise ValueError(f"bound must be below 0 or None, got {bound}")
     if not isinstance(gate, str) or gate not in ("silu", "sigmoid"):
         raise (ValueError if isinstance(gate, str) else TypeError)(
             f"gate must be 'silu' or 'sigmoid', got {gate!r}"

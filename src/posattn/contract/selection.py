@@ -103,9 +103,9 @@ def group_scores(value, count, size, n_k, seen):
 
 def indexer_sizes(dim, num_heads, head_dim, count, query_rank, pooled=None, size=1):
     """Return how many heads an indexer has and keys it selects, and the shapes of its weights by name."""
-    if pooled not in (None, "max", "mean"):
+    if pooled not in (None, "max", "mean", "gated"):
         kind = ValueError if isinstance(pooled, str) else TypeError
-        raise kind(f"pooled must be 'max', 'mean' or None, got {pooled!r}")
+        raise kind(f"pooled must be 'max', 'mean', 'gated' or None, got {pooled!r}")
     integer("size", size, least=1)
     dim = integer("dim", dim, least=1)
     num_heads = integer("num_heads", num_heads, least=1)
@@ -113,23 +113,30 @@ def indexer_sizes(dim, num_heads, head_dim, count, query_rank, pooled=None, size
     width = dim if query_rank is None else integer("query_rank", query_rank, least=1)
     shapes = {
         "query": (width, num_heads * head_dim),
-        "key": (dim, head_dim),
+        "key": (dim, head_dim * (1 + (pooled == "gated"))),
         "head": (dim, num_heads),
     }
-    if pooled is not None:
+    if pooled in ("max", "mean"):
         del shapes["head"]
     return num_heads, integer("count", count, least=1), shapes
 
 
 def indexer_weights(part, x, narrow):
     """Reject an indexer whose weights do not belong together, or to what it is given."""
-    dim, width = part.key_weight.shape
+    dim, (width,) = part.key_weight.shape[0], part.key_norm_weight.shape
     heads = part.query_weight.shape[1] // width
-    norm = {"key_norm_weight": (width,), "query_weight": ("d_q", heads * width)}
-    if part.pooled is None:
+    norm = {"query_weight": ("d_q", heads * width)}
+    norm["key_weight"] = dim, width * (1 + (part.pooled == "gated"))
+    if part.pooled in (None, "gated"):
         norm |= {"head_weight": (dim, heads), "key_norm_bias": (width,)}
     else:
         norm["query_norm_weight"] = (width,)
+    if part.pooled == "gated":
+        norm["places"] = part.size, width
+    if part.temperature is not None:
+        norm["temperature"] = 2, heads
+    if part.input_norm_weight is not None:
+        norm |= dict.fromkeys(("input_norm_weight", "input_norm_bias"), narrow.shape[-1:])
     for name, shape in norm.items():
         _shape(name, getattr(part, name), shape)
     sequence("x", x, dim)

@@ -1,6 +1,6 @@
 """Layers with the delta rule beside those of transformers: small keys, gradients (`nox -s oracles`).
 
-Prompts with padding, chunks, steps and packed documents are those of checks_decoders.py.
+Prompts with padding, chunks, steps and packed documents are those of checks_decoders.py (not GLM-5-Next).
 """
 
 from importlib import import_module
@@ -28,11 +28,13 @@ LINEAR = {
 }
 LATENT = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
 KIMI = LATENT | {"linear_head_dim": 8, "linear_num_heads": 4}
+GLM = KIMI | {"qk_rope_head_dim": 0, "q_lora_rank": 12}
 CASES = {
     "Qwen3-Next": ("qwen3_next", "Qwen3NextConfig", "Qwen3NextGatedDeltaNet", LINEAR),
     "Qwen3.5": ("qwen3_5", "Qwen3_5TextConfig", "Qwen3_5GatedDeltaNet", LINEAR),
     "OLMo hybrid": ("olmo_hybrid", "OlmoHybridConfig", "OlmoHybridGatedDeltaNet", LINEAR),
     "Kimi Linear": ("kimi_linear", "KimiLinearConfig", "KimiLinearDeltaAttention", KIMI),
+    "GLM-5-Next": ("glm5_next", "Glm5NextTextConfig", "Glm5NextTextLinearAttention", GLM),
 }
 NAMES = pytest.mark.parametrize("name", CASES)
 
@@ -47,7 +49,7 @@ def case_of(name):
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(0.2 * torch.randn_like(parameter))
-    place = "self_attn" if name == "Kimi Linear" else "linear_attn"
+    place = "linear_attn" if options is LINEAR else "self_attn"
     state = {f"model.layers.0.{place}.{n}": w for n, w in layer.state_dict().items()}
     return config, layer, state
 

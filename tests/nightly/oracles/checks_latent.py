@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.models.axk2 import modeling_axk2 as axk2
 from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
 from transformers.models.deepseek_v32 import modeling_deepseek_v32 as v32
+from transformers.models.glm5_next import modeling_glm5_next as glm5
 from transformers.models.glm_moe_dsa import modeling_glm_moe_dsa as glm
+from transformers.models.hy_v4 import modeling_hy_v4 as hy
+from transformers.models.mistral_large4 import modeling_mistral_large4 as mistral
 
 from posattn import jax as jax_column
 from posattn import torch as torch_column
@@ -48,6 +52,8 @@ INDEXED = {
     "index_topk": 5,
     "layer_types": ["indexed_attention"],
 }
+OWN = {"q_lora_rank": ..., "rope_parameters": ...}  # which the class doesn't know, or sets
+POOLED = OWN | {"q_lora_rank": 12, "qk_rope_head_dim": 0, "index_topk": 8, "index_kpool": 4}
 CASES = {
     "V2 Lite, whose queries have no latent vector": (
         v2,
@@ -59,6 +65,15 @@ CASES = {
     "V3.2, whose indexer rotates halves": (v32, "DeepseekV32", INDEXED | YARN),
     "GLM-5, whose indexer rotates neighbors": (glm, "GlmMoeDsa", INDEXED),
     "Kimi K2": (v3, "DeepseekV3", YARN | {"model_type": "kimi_k2"}),
+    "Hy4, with sinks and gates": (hy, "HYV4", INDEXED),
+    "A.X-K2, with gates from a latent vector": (axk2, "AXK2", INDEXED),
+    "GLM-5-Next, whose indexer pools by gates": (glm5, "Glm5NextText", INDEXED | POOLED),
+    "Mistral Large 4": (mistral, "MistralLarge4Text", INDEXED | OWN),
+    "Mistral Large 4, no position": (
+        mistral,
+        "MistralLarge4Text",
+        INDEXED | OWN | {"no_rope_layers": [0]},
+    ),
 }
 
 
@@ -73,22 +88,32 @@ def case_of(name, place=0, **more):
     """A configuration, the weights of their attention, a call of it, and a cache."""
     module, kind, options = CASES[name]
     options = options | more
+    values = {key: x for key, x in (SMALL | options).items() if x is not ...}
     config = getattr(transformers, f"{kind}Config")(
-        **SMALL | {key: x for key, x in options.items() if key != "model_type"}
+        **{key: x for key, x in values.items() if key != "model_type"}
     )
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     attention = getattr(module, f"{kind}Attention")(config, place).eval()
-    rotary = getattr(module, f"{kind}RotaryEmbedding")(config)
+    pooled, learned = module is glm5, module is mistral
+    rotary = None if pooled else getattr(module, f"{kind}RotaryEmbedding")(config)
     with torch.no_grad():
-        for parameter in attention.parameters():
+        for key, parameter in attention.named_parameters():
+            if "softmax_scaling" in key:  # which nobody has set yet
+                parameter.zero_()
             parameter += 0.3 * torch.randn_like(parameter)
+        if learned:
+            rotary.alpha.copy_(0.1 * torch.randn_like(rotary.alpha))
 
     @torch.no_grad()
     def call(x, positions, seen, cache, select=None):
         mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
-        angles = rotary(x, positions)
+        angles = None if pooled else rotary(x, positions)
         options = {"attention_mask": mask[:, None], "cache": cache}
+        if learned:
+            options |= {"shared_kv_states": {}, "position_ids": positions}
+        if pooled:  # it takes which tokens are no padding
+            options["attention_mask"] = seen[:, -1, -x.shape[1] :]
         options |= {} if select is None else {"prev_topk_indices": select}
         out = attention(x, position_embeddings=angles, **options)
         return (out[0], out[-1]) if more else out[0]
@@ -97,6 +122,8 @@ def case_of(name, place=0, **more):
     given["model_type"] = options.get("model_type", given["model_type"])
     root = f"model.layers.{place}.self_attn."
     state = {f"{root}{n}": w for n, w in attention.state_dict().items()}
+    if learned:
+        state["model.rotary_emb.alpha"] = rotary.alpha.detach()
     return given, state, call, transformers.DynamicCache(config=config)
 
 
@@ -123,6 +150,25 @@ def test_a_prompt_with_left_padding_and_then_steps(column, name):
             got, cache = layer(own(x[:, part]), cache=cache, query_positions=own(where))
         shown = padding[:, part].numpy()
         assert distance(np.asarray(got)[shown], want.numpy()[shown]) < AGREE
+
+
+@pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
+@pytest.mark.parametrize("name", [name for name in CASES if "index_topk" in CASES[name][2]])
+def test_packed_rows_are_those_of_each_alone(column, name):
+    config, state, theirs, _ = case_of(name)
+    own = (lambda x: x) if column is torch_column else lambda x: jnp.asarray(x.numpy())
+    weights = {name: own(w) for name, w in state.items()}
+    layer = column.LatentAttention.from_config(config, weights=weights)
+    x = torch.randn(1, 2 * N, 32, generator=torch.Generator().manual_seed(1))
+    place, document = torch.arange(2 * N) % N, torch.arange(2 * N) // N
+    causal = torch.ones(N, N, dtype=torch.bool).tril()[None]
+    parts = [theirs(part, place[None, :N], causal, None) for part in x.split(N, dim=1)]
+    seen = (document[:, None] == document) & torch.ones(
+        2 * N, 2 * N, dtype=torch.bool
+    ).tril()
+    with torch.no_grad():
+        got = layer(own(x), mask=own(seen[None]), query_positions=own(place))
+    assert distance(np.asarray(got), torch.cat(parts, dim=1).numpy()) < AGREE
 
 
 @pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])

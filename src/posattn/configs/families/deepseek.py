@@ -19,7 +19,7 @@ COMPRESSED = {
 }
 
 
-def latent(keys, *, ranked=None, interleaved=True, turns=True):
+def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6):
     """A layer of latent attention, whose last entries rotate.
 
     Args:
@@ -27,6 +27,7 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True):
         ranked: None if queries may do without a latent vector, `REQUIRED` if not.
         interleaved: whether neighbors rotate, not halves.
         turns: whether anything does.
+        eps: of the norms of latent vectors.
     """
     rank = keys.count("q_lora_rank", null=ranked, most=2**16)
     if rank is REQUIRED:
@@ -35,8 +36,9 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True):
         query_rank=rank,
         kv_rank=keys.count("kv_lora_rank", most=2**16),
         content_dim=keys.count("qk_nope_head_dim", most=2**16),
-        rotary_dim=keys.count("qk_rope_head_dim", most=2**16),
+        rotary_dim=keys.count("qk_rope_head_dim", least=int(turns), most=2**16),
         value_dim=keys.count("v_head_dim", most=2**16),
+        eps=eps,
     )
     width = widths.content_dim + widths.rotary_dim
     keys.only("qk_head_dim", width)
@@ -103,7 +105,8 @@ def axk2(keys):
     """A.X K2: as DeepSeek V3.2, with a gated output."""
     keys.ignore("head_dim")
     keys = keys.without("head_dim")
-    layer = replace(latent(keys, ranked=REQUIRED), gate=True)
+    layer = latent(keys, ranked=REQUIRED)
+    layer = replace(layer, gate=True, latent=replace(layer.latent, raw=True))
     return indexed(keys, layer, Indexer(*of_indexer(keys)))
 
 
@@ -118,6 +121,57 @@ def hy_v4(keys):
     )
     indexer = Indexer(*of_indexer(keys), last=True)
     return indexed(keys, replace(layer, gate=True, sinks=True), indexer, shared)
+
+
+def mistral_large4(keys):
+    """Mistral Large 4: as GLM-5, with learned temperatures and frequencies, and layers without position."""
+    keys.ignore("head_dim", "q_lora_rank", "indexer_rope_interleave")
+    keys = keys.without("head_dim").changed(q_lora_rank=None)
+    layer = latent(keys, eps=keys.number("rms_norm_eps"))
+    layer = replace(layer, selected=keys.count("index_topk"))
+    widths = replace(layer.latent, temperature=True)
+    whole = replace(widths, content_dim=layer.head_dim, rotary_dim=0)
+    turned = replace(layer.rope, learned=True)
+    index = Indexer(*of_indexer(keys), "interleaved", input_norm=True, temperature=True)
+    still = replace(index, layout=None)
+    kinds = (
+        replace(layer, latent=whole, rope=None, indexer=still),
+        replace(layer, latent=widths, rope=turned, indexer=index),
+    )
+    count = keys.count("num_hidden_layers", most=10_000)
+    every = keys.count("no_rope_layer_interval", absent=4)
+    absent = [int((place + 1) % every > 0) for place in range(count)]
+    turns = keys.sequence("no_rope_layers", absent=absent)
+    if len(turns) < count or any(type(x) is not int or x not in (0, 1) for x in turns):
+        said = f"no_rope_layers must hold {count} times 0 or 1, got {turns!r:.80}"
+        raise keys.error(said)
+    own = sources(keys, turns, count)
+    shares = shared_choices(keys)
+    stack.kinds(keys, lambda place: INDEXED, among=(INDEXED,))
+
+    def made(place):
+        layer = kinds[turns[place]]
+        index = replace(layer.indexer, shared=shares(place))
+        return replace(layer, indexer=index, kv_layer=own[place])
+
+    return stack.stacked(keys, made)
+
+
+def sources(keys, turns, count):
+    """Whose keys each layer uses, None if its own: of its kind, the last before whose keys others use."""
+    own = keys.sequence("kv_source_layers", length=count, absent=[*range(count)])
+    used = {x for place, x in enumerate(own) if type(x) is int and x != place}
+    last = {}
+    for place, source in enumerate(own):
+        kind = turns[place]
+        if type(source) is not int or source not in (place, last.get(kind)):
+            raise keys.error(
+                f"kv_source_layers[{place}] must be {place} or {last.get(kind)}, the last layer of its kind "
+                f"whose keys others use, got {source!r:.80}"
+            )
+        if source == place and place in used:
+            last[kind] = place
+    return [None if source == place else source for place, source in enumerate(own)]
 
 
 def shared_choices(keys):
@@ -241,4 +295,5 @@ FAMILIES = {
     "glm_moe_dsa": glm_moe_dsa,
     "hy_v4": hy_v4,
     "kimi_k2": deepseek,
+    "mistral_large4_text": mistral_large4,
 }

@@ -1,9 +1,10 @@
 """Hybrids that a row of told.json cannot say, and Inkling, which adds profiles to the scores."""
 
+import math
 from dataclasses import replace
 
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.deepseek import latent
+from posattn.configs.families.deepseek import INDEXED, latent, of_indexer, shared_choices
 from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.indexers import Indexer
@@ -15,6 +16,13 @@ __all__ = ["FAMILIES"]
 
 NEAR, FAR = "hybrid_sliding", "hybrid"
 SPARSE = "minimax_m3_sparse"
+KIMI = "num_heads", "head_dim", "short_conv_kernel_size"
+LINEAR_KEYS = {  # of a section, and without it
+    "num_heads": "linear_num_heads",
+    "head_dim": "linear_head_dim",
+    "short_conv_kernel_size": "linear_conv_kernel_dim",
+    "gate_lower_bound": "linear_lower_bound",
+}
 
 
 def kimi_linear(keys):
@@ -27,13 +35,13 @@ def kimi_linear(keys):
     if "rope_theta" in keys.values:
         keys.notes += (f"rope_theta = {keys.values['rope_theta']}, as nothing rotates",)
     gate = keys.flag("mla_use_output_gate", absent=False)
-    sizes = "num_heads", "head_dim", "short_conv_kernel_size"
+    sizes = KIMI
     listed = set(keys.section("linear_attn_config") or {}) - {
         "full_attn_layers",
         "kda_layers",
     }
     if not listed:  # as transformers writes it
-        sizes = "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"
+        sizes = tuple(map(LINEAR_KEYS.get, KIMI))
         listed = set(sizes) & set(keys.values)
     delta = None
     if listed == set(sizes):  # K3 has others, too
@@ -42,11 +50,42 @@ def kimi_linear(keys):
         delta = Delta(heads, heads, width, width, taps, per_channel=True, **options)
     return stack.mixed(
         keys,
-        replace(latent(keys.without("head_dim"), turns=False), gate=gate),
+        replace(latent(keys.without("head_dim"), turns=False), told=gate * "gated output"),
         {FULL: None, LINEAR: "Kimi delta attention"},
         delta,
         pattern=lambda place: FULL if place + 1 in attend else LINEAR,
     )
+
+
+def glm5_next(keys):
+    """GLM-5-Next: one layer in four attends to blocks of keys that an indexer chooses, without position."""
+    keys.ignore("head_dim")
+    older = keys.section("linear_attn_config") or {}
+    told = {name: older[old] for old, name in LINEAR_KEYS.items() if old in older}
+    keys = keys.without("head_dim").changed(**told)
+    eps = keys.number("rms_norm_eps")
+    layer = latent(keys, ranked=REQUIRED, turns=False, eps=eps)
+    keys.known(qk_rope_head_dim=0, index_kpool_always_select_tail=True)
+    size, count = keys.count("index_kpool"), keys.count("index_topk")
+    if count % size:
+        raise keys.error(f"index_topk = {count} must be a multiple of index_kpool = {size}")
+    heads, width, taps = (keys.count(LINEAR_KEYS[old], most=2**16) for old in KIMI)
+    bound = keys.number("linear_lower_bound", null=None, above=-math.inf)
+    if bound is None and older and older.get("safe_gate", True):
+        bound = -5.0
+    options = {"rank": width, "gate": "sigmoid", "eps": eps, "bound": bound}
+    delta = Delta(heads, heads, width, width, taps, per_channel=True, **options)
+    index = Indexer(*of_indexer(keys), layout=None, pooled="gated")
+    kinds = stack.kinds(keys, stack.all_but(4, LINEAR), among=(FULL, LINEAR, INDEXED))
+    shares = shared_choices(keys)
+
+    def made(place):
+        if kinds[place] == LINEAR:
+            return replace(layer, kind="Kimi delta attention", delta=delta)
+        chosen = {"selected": count, "block": size}
+        return replace(layer, indexer=replace(index, shared=shares(place)), **chosen)
+
+    return stack.stacked(keys, made)
 
 
 def olmo_hybrid(keys):
@@ -195,6 +234,7 @@ def part_of(keys, layer):
 
 
 FAMILIES = {
+    "glm5_next_text": glm5_next,
     "inkling_text": inkling,
     "kimi_linear": kimi_linear,
     "minimax_m2": minimax_m2,

@@ -57,6 +57,7 @@ class DeltaAttention:
         gate: what acts on the output gates, `"silu"` or `"sigmoid"`.
         most: the upper bound of beta.
         eps: added to the mean square in the norm.
+        bound: the lower bound of log gates, which a scaled sigmoid keeps; none if None.
 
     Examples:
         >>> layer = DeltaAttention.init(jax.random.key(0), 8, 2, key_dim=4)
@@ -86,6 +87,7 @@ class DeltaAttention:
     gate: Literal["silu", "sigmoid"] = field(default="silu", metadata=STATIC)
     most: float = field(default=1.0, metadata=STATIC)
     eps: float = field(default=1e-6, metadata=STATIC)
+    bound: float | None = field(default=None, metadata=STATIC)
 
     @classmethod
     def init(
@@ -103,6 +105,7 @@ class DeltaAttention:
         gate: Literal["silu", "sigmoid"] = "silu",
         most: float = 1.0,
         eps: float = 1e-6,
+        bound: float | None = None,
         dtype: DTypeLike | None = None,
     ) -> "DeltaAttention":
         """Draw the weights uniformly.
@@ -122,12 +125,13 @@ class DeltaAttention:
             gate: what acts on the output gates.
             most: the upper bound of beta.
             eps: added to the mean square in the norm.
+            bound: the lower bound of log gates, which a scaled sigmoid keeps; none if not given.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
             The layer.
         """
-        contract.delta_gate(gate)
+        contract.delta_gate(gate, bound)
         sizes = contract.delta_sizes(
             dim, num_heads, num_key_heads, key_dim, value_dim, taps, per_channel, rank
         )
@@ -151,6 +155,7 @@ class DeltaAttention:
             gate=gate,
             most=contract.positive("most", most),
             eps=contract.positive("eps", eps),
+            bound=bound,
         )
 
     @classmethod
@@ -165,7 +170,7 @@ class DeltaAttention:
     ) -> "DeltaAttention":
         """Make one recurrent layer of a model, from its configuration.
 
-        For Qwen3-Next, Qwen3.5, Kimi Linear and OLMo hybrid.
+        For Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next.
 
         Args:
             config: what `posattn.configs.plan` reads, or a plan.
@@ -242,7 +247,7 @@ class DeltaAttention:
             `(*batch, n, d)`. With a cache, that and the cache of all tokens so far.
         """
         sizes = contract.delta_weights(self)
-        contract.delta_gate(self.gate)
+        contract.delta_gate(self.gate, self.bound)
         contract.sequence("x", x, self.query_weight.shape[0])
         contract.floating("x", x, like=self.query_weight, owner="the weights")
         contract.passed(mask, documents, x.shape[:-2], x.shape[-2])
@@ -279,8 +284,11 @@ class DeltaAttention:
         """The log gates and betas, `(*batch, h, n)`, or `(*batch, h, n, d_k)` for each channel."""
         narrow = x if self.decay_down_weight is None else x @ self.decay_down_weight
         step = (narrow @ self.decay_weight).astype(wide) + self.decay_offset
-        step = split_heads(jax.nn.softplus(step), sizes.num_heads)
-        log_gates = -jnp.exp(self.decay_rate.astype(wide))[:, None, None] * step
+        step = split_heads(step, sizes.num_heads)
+        rate = jnp.exp(self.decay_rate.astype(wide))[:, None, None]
+        log_gates = -rate * jax.nn.softplus(step)
+        if self.bound is not None:
+            log_gates = self.bound * jax.nn.sigmoid(rate * step)
         if sizes.gates == sizes.num_heads:
             log_gates = log_gates[..., 0]
         return log_gates, (self.most * jax.nn.sigmoid(x @ self.beta_weight)).mT

@@ -20,11 +20,11 @@ from posattn.jax.attention.cache import beyond, rule_of
 from posattn.jax.attention.call import Positions, call_at, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
-from posattn.jax.attention.masks import all_of, for_heads, of_pairs
+from posattn.jax.attention.masks import all_of, for_heads
 from posattn.jax.models.head_norm import normed
 from posattn.jax.models.layer_plan import from_config, rotation
-from posattn.jax.models.lightning import LightningIndexer
-from posattn.jax.models.projections import rotated
+from posattn.jax.models.lightning import LightningIndexer, selects
+from posattn.jax.models.projections import gated, grown, rotated
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -61,6 +61,10 @@ class LatentAttention:
         eps: added to the mean square in the norms.
         indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
         shared: whether each call brings the keys that the indexer of a layer before has selected.
+        raw: whether queries and gates also project the queries' latent vector before its norm.
+        sinks: `(h)`, a score of each head that joins its softmax without a value, or None.
+        gate_weight: `(d, h * d_v)`, or from `2 * query_rank` entries; None for no gate.
+        temperature: a and b of `a log(p + 1) + b`, `(2, h)`, if queries grow with their position p.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -82,14 +86,18 @@ class LatentAttention:
     key_weight: Float[Array, "r hd_c"]
     value_weight: Float[Array, "r hd_v"]
     output_weight: Float[Array, "hd_v d"]
-    query_down_weight: Float[Array, "d d_q"] | None = None
-    query_norm_weight: Float[Array, " d_q"] | None = None
+    query_down_weight: Float[Array, "d d_a"] | None = None
+    query_norm_weight: Float[Array, " d_a"] | None = None
     num_heads: int = field(default=1, metadata=STATIC)
     rotate: contract.Rotation | None = None
     scale: float | None = field(default=None, metadata=STATIC)
     eps: float = field(default=1e-6, metadata=STATIC)
     indexer: LightningIndexer | None = None
     shared: bool = field(default=False, metadata=STATIC)
+    raw: bool = field(default=False, metadata=STATIC)
+    sinks: Float[Array, " h"] | None = None
+    gate_weight: Float[Array, "d_g hd_v"] | None = None
+    temperature: Float[Array, "2 h"] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "rotate", as_pytree(self.rotate))
@@ -111,6 +119,10 @@ class LatentAttention:
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
         shared: bool = False,
+        raw: bool = False,
+        sinks: bool = False,
+        gate: bool = False,
+        temperature: bool = False,
         dtype: DTypeLike | None = None,
     ) -> "LatentAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -124,7 +136,7 @@ class LatentAttention:
             query_rank: the width of the queries' latent vector; they have none if not given.
             kv_rank: the width of the latent vector of keys and values.
             content_dim: how many entries of a query or key don't rotate.
-            rotary_dim: how many entries rotate, an even number.
+            rotary_dim: how many entries rotate, an even number; 0 if none do.
             value_dim: the width of a head's value; `content_dim` if not given.
             rotate: acts on the entries that rotate, `(x, positions) -> x`, such as `Rotary()`.
             scale: the factor on the products of queries and keys, one over the root of
@@ -132,14 +144,17 @@ class LatentAttention:
             eps: added to the mean square in the norms.
             indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
             shared: whether each call brings the keys that the indexer of a layer before has selected.
+            raw: whether queries and gates also project the queries' latent vector before its norm.
+            sinks: give each head a learned score that joins its softmax without a value, from zero on.
+            gate: multiply the output of the heads by a sigmoid of one more projection.
+            temperature: whether each head learns how its queries grow with their position.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
             The layer.
         """
-        sizes = contract.latent_sizes(
-            dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
-        )
+        sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
+        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate)
         dtype = jnp.result_type(float if dtype is None else dtype)
         keys = jax.random.split(rng, len(sizes.weights))
         weights = {
@@ -149,6 +164,8 @@ class LatentAttention:
         }
         if query_rank is not None:
             weights["query_norm_weight"] = jnp.ones(query_rank, dtype)
+        if temperature:
+            weights["temperature"] = jnp.eye(2, 1, -1, dtype).repeat(sizes.num_heads, 1)
         return cls(
             **weights,
             kv_norm_weight=jnp.ones(kv_rank, dtype),
@@ -158,6 +175,8 @@ class LatentAttention:
             eps=contract.positive("eps", eps),
             indexer=indexer,
             shared=shared,
+            raw=raw,
+            sinks=jnp.zeros(sizes.num_heads, dtype) if sinks else None,
         )
 
     from_config = classmethod(from_config)
@@ -175,15 +194,19 @@ class LatentAttention:
             scale=layer.scale,
             indexer=LightningIndexer.of_layer(layer, rng, dtype),
             shared=layer.indexer is not None and layer.indexer.shared,
+            sinks=layer.sinks,
+            gate=layer.gate,
             dtype=dtype,
         )
 
     def _loaded(self, state, plan, index):
         """The layer with weights out of those of its model."""
-        picked = {
-            name.replace(".", "_"): jnp.asarray(array).T.astype(self.query_weight.dtype)
-            for name, array in latent_weights(state, plan, index).items()
-        }
+        picked = {}
+        for name, array in latent_weights(state, plan, index).items():
+            several = isinstance(array, list)
+            array = jnp.concatenate(array) if several else jnp.asarray(array)
+            array = array.T if name.endswith("weight") else array
+            picked[name.replace(".", "_")] = array.astype(self.query_weight.dtype)
         if self.indexer is not None:
             own = [name for name in picked if name.startswith("indexer_")]
             own = {name.removeprefix("indexer_"): picked.pop(name) for name in own}
@@ -254,7 +277,7 @@ class LatentAttention:
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow = parts
+        content, rotated, latent, positions, narrow, source = parts
         if cache is not None:
             queries = jnp.asarray(positions.query)
             rule, lost = rule_of(cache, queries, follow), beyond(cache, queries)
@@ -275,7 +298,7 @@ class LatentAttention:
         query = jnp.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         both = all_of([None if cache is None else rule(cache), mask])
-        select = self._select(select, x, narrow, chosen, positions, both, causal)
+        select = selects(self, select, x, narrow, chosen, positions, both, causal)
         call = call_at(
             positions,
             query,
@@ -284,14 +307,15 @@ class LatentAttention:
             mask=both,
             causal=causal,
             select=select,
-            scale=self._scale(widths),
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
             finite=cache is not None and mask is None,  # what is kept was attended to
         )
         heads = attend(call)
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         if cache is not None:
             heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
-        out = merge_heads(heads) @ self.output_weight
+        out = gated(self, merge_heads(heads), source) @ self.output_weight
         return contract.returned(out, cache, select, return_select)
 
     def attention_weights(
@@ -319,14 +343,14 @@ class LatentAttention:
         """
         widths = self._widths(x)
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow = parts
+        content, rotated, latent, positions, narrow, _ = parts
         latent, chosen = jnp.split(latent, [widths.rank + widths.rotary], axis=-1)
         query = jnp.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        options = {"mask": mask, "causal": causal, "scale": self._scale(widths)}
-        chosen = self._select(select, x, narrow, chosen, positions, mask, causal)
-        options["select"] = chosen
+        options = {"mask": mask, "causal": causal, "scale": widths.scale(self.scale)}
+        chosen = selects(self, select, x, narrow, chosen, positions, mask, causal)
+        options |= {"select": chosen, "sinks": self.sinks}
         call = call_at(positions, query, key, **options)
         return definition.weights(call)
 
@@ -338,12 +362,15 @@ class LatentAttention:
         return widths
 
     def _projected(self, x, query_positions, widths):
-        """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
-        narrow = x
+        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
+        narrow = wide = x
         if self.query_down_weight is not None:
-            narrow = normed(x @ self.query_down_weight, self.query_norm_weight, self.eps)
-        query = split_heads(narrow @ self.query_weight, self.num_heads)
+            raw = x @ self.query_down_weight
+            narrow = normed(raw, self.query_norm_weight, self.eps)
+            wide = jnp.concatenate([narrow, raw], axis=-1) if self.raw else narrow
+        query = split_heads(wide @ self.query_weight, self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
+        query = grown(query, self.temperature, positions.query)
         content, rotation = jnp.split(query, [widths.content], axis=-1)
         latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = normed(latent, self.kv_norm_weight, self.eps)
@@ -353,16 +380,7 @@ class LatentAttention:
             latent.append(self.indexer.keys(x, positions.key))
         latent = jnp.concatenate(latent, axis=-1)
         rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, latent, positions, narrow
-
-    def _select(self, select, x, narrow, key, positions, mask, causal):
-        """The keys that each query reads, where an indexer selects them."""
-        contract.chosen_before(select, self.shared)
-        if self.shared or self.indexer is None:
-            return select
-        shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
-        seen = of_pairs(mask, positions, shape)
-        return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
+        return content, rotation, latent, positions, narrow, wide if self.raw else x
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
@@ -378,8 +396,3 @@ class LatentAttention:
     def _of_heads(self, weight):
         """The part of each head in a projection of the latent vector, `(h, r, d)`."""
         return jnp.moveaxis(weight.reshape(len(weight), self.num_heads, -1), 1, 0)
-
-    def _scale(self, widths):
-        """The factor on the products."""
-        width = widths.content + widths.rotary
-        return width**-0.5 if self.scale is None else self.scale

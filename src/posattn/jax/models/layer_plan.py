@@ -14,7 +14,7 @@ from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
 from posattn.configs.gguf import GGUF, is_gguf
 from posattn.configs.reading import chosen
-from posattn.configs.weights import attention_weights
+from posattn.configs.weights import attention_weights, learned
 from posattn.jax.attention.masks import Chunk, Window
 from posattn.jax.models.head_norm import HeadNorm, Steps
 from posattn.jax.position.alibi import ALiBi
@@ -110,6 +110,7 @@ def from_config(
     plan, described = chosen(config, layer, length=length)
     rng = jax.random.key(0) if rng is None else rng
     state = state_of(weights, config)
+    described = learned(described, plan, state)
     made = cls._of_layer(described, rng, dtype, state is not None)
     return made if state is None else made._loaded(state, plan, described.index)
 

@@ -1,7 +1,7 @@
 """The lightning indexer: weights of its own that select the keys of an attention."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,11 @@ from posattn import contract
 from posattn.configs import Norm
 from posattn.jax.attention.heads import split_heads
 from posattn.jax.attention.indexer import indexer_scores
-from posattn.jax.attention.masks import causal_mask
+from posattn.jax.attention.masks import causal_mask, of_pairs
 from posattn.jax.attention.selection import rising, select_keys
 from posattn.jax.models.head_norm import HeadNorm, normed
 from posattn.jax.models.layer_plan import rotation
-from posattn.jax.models.projections import rotated
+from posattn.jax.models.projections import grown, rotated
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -39,16 +39,21 @@ class LightningIndexer:
 
     Args:
         query_weight: of all heads, `(d_q, h * d_h)`; `x @ weight` projects.
-        key_weight: `(d, d_h)`.
+        key_weight: `(d, d_h)`; of gated keys `(d, 2 d_h)`, the second half for the gates.
         key_norm_weight: the factors of the norm, `(d_h)`.
-        key_norm_bias: its offsets, `(d_h)`; None where keys are pooled.
+        key_norm_bias: its offsets, `(d_h)`; None where keys are pooled without gates.
         head_weight: `(d, h)`; likewise.
         count: how many keys a query reads at most, or how many blocks of keys.
         rotate: None, or a function `(x, positions) -> x` of a head's first entries, such as `Rotary()`.
         eps: added to the variance in the norm.
         size: how many neighboring keys make a block.
-        pooled: None, or what a block is worth: its best key, `"max"`, or the mean of its keys, `"mean"`.
-        query_norm_weight: the factors of a norm of queries, `(d_h)`, where keys are pooled.
+        pooled: None, or what a block is worth: its best key, `"max"`, or its keys' mean, `"mean"` or
+            `"gated"`.
+        query_norm_weight: the factors of a norm of queries, `(d_h)`, where keys are pooled without gates.
+        places: what is added to the gates of each token of a block, `(size, d_h)`.
+        input_norm_weight: the factors of a norm of what queries are made from, `(d_q)`, if there is one.
+        input_norm_bias: its offsets, `(d_q)`.
+        temperature: a and b of `a log(p + 1) + b`, `(2, h)`, if queries grow with their position p.
 
     Examples:
         >>> indexer = LightningIndexer.init(jax.random.key(0), 8, 4, 6, count=2)
@@ -59,7 +64,7 @@ class LightningIndexer:
     """
 
     query_weight: Float[Array, "d_q hd"]
-    key_weight: Float[Array, "d d_h"]
+    key_weight: Float[Array, "d d_k"]
     key_norm_weight: Float[Array, " d_h"]
     key_norm_bias: Float[Array, " d_h"] | None
     head_weight: Float[Array, "d h"] | None
@@ -69,6 +74,10 @@ class LightningIndexer:
     size: int = field(default=1, metadata=STATIC)
     pooled: str | None = field(default=None, metadata=STATIC)
     query_norm_weight: Float[Array, " d_h"] | None = None
+    places: Float[Array, "size d_h"] | None = None
+    input_norm_weight: Float[Array, " d_q"] | None = None
+    input_norm_bias: Float[Array, " d_q"] | None = None
+    temperature: Float[Array, "2 h"] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "rotate", as_pytree(self.rotate))
@@ -87,6 +96,8 @@ class LightningIndexer:
         eps: float = 1e-6,
         size: int = 1,
         pooled: str | None = None,
+        input_norm: bool = False,
+        temperature: bool = False,
         dtype: DTypeLike | None = None,
     ) -> "LightningIndexer":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -103,7 +114,9 @@ class LightningIndexer:
             rotate: acts on queries and keys, `(x, positions) -> x`, such as `Rotary()`.
             eps: added to the variance in the norm.
             size: how many neighboring keys make a block.
-            pooled: None, or what a block is worth: `"max"` or `"mean"`.
+            pooled: None, or what a block is worth: `"max"`, `"mean"` or `"gated"`.
+            input_norm: whether queries are made from what a norm has passed.
+            temperature: whether queries grow with their position as each head learns.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -120,9 +133,17 @@ class LightningIndexer:
         }
         weights["key_norm_weight"] = jnp.ones(head_dim, dtype)
         weights["key_norm_bias"] = jnp.zeros(head_dim, dtype)
-        if pooled is not None:
+        if pooled in ("max", "mean"):
             weights |= {"key_norm_bias": None, "head_weight": None}
             weights["query_norm_weight"] = jnp.ones(head_dim, dtype)
+        if pooled == "gated":
+            weights["places"] = jnp.zeros((size, head_dim), dtype)
+        if input_norm:
+            width = shapes["query"][0]
+            weights["input_norm_weight"] = jnp.ones(width, dtype)
+            weights["input_norm_bias"] = jnp.zeros(width, dtype)
+        if temperature:
+            weights["temperature"] = jnp.eye(2, 1, -1, dtype).repeat(num_heads, axis=1)
         eps = contract.positive("eps", eps)
         blocks = {"size": size, "pooled": pooled}
         return cls(**weights, count=count, rotate=rotate, eps=eps, **blocks)
@@ -138,7 +159,7 @@ class LightningIndexer:
             layer.indexer.num_heads,
             layer.indexer.head_dim,
             **layer.choice(),
-            rotate=rotation(replace(layer.rope, layout=layer.indexer.layout)),
+            rotate=rotation(layer.indexer.rope(layer.rope)),
             dtype=dtype,
         )
 
@@ -154,12 +175,16 @@ class LightningIndexer:
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
 
         Returns:
-            Rotated keys, `(*batch, n, d_h)`; keys as they are if their mean is asked for.
+            Rotated keys, `(*batch, n, d_h)`; keys as they are if their mean is asked for; with gates,
+            `(*batch, n, 2 d_h)`, where these stand behind the keys.
         """
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
-        return key if self.pooled == "mean" else self._rotated(key, positions)
+        if self.pooled == "mean":
+            return key
+        key, gates = jnp.split(key, self.key_norm_weight.shape, axis=-1)
+        return jnp.concatenate([self._rotated(key, positions), gates], axis=-1)
 
     def __call__(
         self,
@@ -194,28 +219,39 @@ class LightningIndexer:
         if getattr(mask, "ndim", 0) > x.ndim:
             mask = mask.any(-3)
         contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
-        num_heads = self.query_weight.shape[1] // self.key_weight.shape[1]
+        num_heads = self.query_weight.shape[1] // len(self.key_norm_weight)
+        if self.input_norm_weight is not None:
+            norm = Norm("layer", self.eps)
+            narrow = HeadNorm(self.input_norm_weight, self.input_norm_bias, norm)(narrow)
         query = split_heads(narrow @ self.query_weight, num_heads)
         if self.query_norm_weight is not None:
             query = normed(query, self.query_norm_weight, self.eps)
-        query = rotated(self.rotate, 0, query, positions)
+        query = grown(query, self.temperature, positions)
+        query, weights = rotated(self.rotate, 0, query, positions), None
+        if self.head_weight is not None:
+            wide = jnp.promote_types(x.dtype, jnp.float32)
+            weights = (x @ self.head_weight).astype(wide) * num_heads**-0.5
         if self.pooled is not None:
-            return self._blocks(query, key, key_positions, mask, causal)
-        weights = (x @ self.head_weight).astype(jnp.promote_types(x.dtype, jnp.float32))
-        scores = indexer_scores(query, key.astype(query.dtype), weights * num_heads**-0.5)
+            return self._blocks(query, key, weights, key_positions, mask, causal)
+        scores = indexer_scores(query, key.astype(query.dtype), weights)
         return select_keys(scores, self.count, mask=mask, causal=causal)
 
-    def _blocks(self, query, key, positions, mask, causal):
+    def _blocks(self, query, key, weights, positions, mask, causal):
         """The keys of the best blocks, which begin at the first key that each query sees."""
-        size, mean = self.size, self.pooled == "mean"
+        size, mean = self.size, self.pooled != "max"
         n, n_k = query.shape[-2], key.shape[-2]
         wide = jnp.promote_types(query.dtype, jnp.float32)
         if mean:  # of each key and those after it
             ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]
             padded = jnp.pad(key.astype(wide), ends)
-            key = sum(padded[..., i : i + n_k, :] for i in range(size)) / size
-            key = self._rotated(key.astype(query.dtype), positions)
-            scores = indexer_scores(query, key)[..., None, :, :]
+            key = jnp.stack([padded[..., i : i + n_k, :] for i in range(size)], axis=-2)
+            if self.pooled == "gated":
+                key, gates = jnp.split(key, 2, axis=-1)
+                key = (key * jax.nn.softmax(gates + self.places, axis=-2)).sum(-2)
+                key = key.astype(query.dtype)
+            else:
+                key = self._rotated(key.mean(-2).astype(query.dtype), positions)
+            scores = indexer_scores(query, key, weights)[..., None, :, :]
         else:
             scores = query.astype(wide) @ key[..., None, :, :].mT.astype(wide)
         seen = jnp.ones((1, 1), bool) if mask is None else mask
@@ -244,6 +280,16 @@ class LightningIndexer:
 
     def _rotated(self, key, positions):
         """Keys, normalised and rotated."""
-        norm = Norm("layer" if self.pooled is None else "rms", self.eps)
+        norm = Norm("rms" if self.key_norm_bias is None else "layer", self.eps)
         key = HeadNorm(self.key_norm_weight, self.key_norm_bias, norm)(key)
         return rotated(self.rotate, 1, key[..., None, :, :], positions)[..., 0, :, :]
+
+
+def selects(layer, select, x, narrow, key, positions, mask, causal):
+    """The keys that each query of a layer reads, where an indexer selects them."""
+    contract.chosen_before(select, layer.shared)
+    if layer.shared or layer.indexer is None:
+        return select
+    shape = *x.shape[:-2], layer.num_heads, x.shape[-2], key.shape[-2]
+    seen = of_pairs(mask, positions, shape)
+    return layer.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)

@@ -83,7 +83,17 @@ def gated(layer, out, query):
     """The output of the heads, each entry times a sigmoid of what the layer's gate makes of the query."""
     if layer.gate_weight is None:
         return out
-    return out * jax.nn.sigmoid(affine(query, layer.gate_weight, layer.gate_bias))
+    bias = getattr(layer, "gate_bias", None)
+    return out * jax.nn.sigmoid(affine(query, layer.gate_weight, bias))
+
+
+def grown(query, temperature, positions):
+    """Queries of each head times `a log(p + 1) + b`, whose a and b are `(2, h)`; padding counts as at 0."""
+    if temperature is None:
+        return query
+    a, b = temperature[..., None]
+    length = jnp.log1p(jnp.maximum(positions, 0)).astype(query.dtype)
+    return query * (a * length[..., None, :] + b)[..., None]
 
 
 def project(layer, inputs, cache=None):

@@ -38,7 +38,8 @@ class DeltaAttention:
         + \varepsilon}} \odot \phi(\mathbf{x}\mathbf{W}^{(z)})
 
     is projected by $\mathbf{W}^{(o)}$, where $\phi$ is the SiLU or, in Kimi's layer, the sigmoid.
-    Kimi projects log gates and output gates through a few entries.
+    Kimi projects log gates and output gates through a few entries. GLM-5-Next keeps log gates above
+    $L = -5$: there, $\mathbf{g} = L\,\sigma(e^{\mathbf{a}}(\mathbf{x}\mathbf{W}^{(g)} + \mathbf{d}))$.
 
     The epsilon matters for short keys: one of length 0.001 becomes one of length 0.71.
 
@@ -68,6 +69,7 @@ class DeltaAttention:
         gate: $\phi$, `"silu"` or `"sigmoid"`.
         most: $\beta_{\max}$, 1, or 2 in OLMo hybrid.
         eps: $\varepsilon$.
+        bound: $L$, or None.
 
     Examples:
         >>> layer = DeltaAttention.init(np.random.default_rng(0), 8, 2, key_dim=4)
@@ -100,6 +102,7 @@ class DeltaAttention:
     gate: Literal["silu", "sigmoid"] = "silu"
     most: float = 1.0
     eps: float = 1e-6
+    bound: float | None = None
 
     @classmethod
     def init(
@@ -117,6 +120,7 @@ class DeltaAttention:
         gate: Literal["silu", "sigmoid"] = "silu",
         most: float = 1.0,
         eps: float = 1e-6,
+        bound: float | None = None,
     ) -> "DeltaAttention":
         r"""Draw the weights uniformly: matrices within Glorot's bounds, taps within $\pm 1/\sqrt{k}$.
 
@@ -136,6 +140,7 @@ class DeltaAttention:
             gate: what acts on the output gates.
             most: the upper bound of $\beta$.
             eps: added to the mean square in the norm.
+            bound: the lower bound of log gates, which a scaled sigmoid keeps; none if not given.
 
         Returns:
             The layer.
@@ -144,7 +149,7 @@ class DeltaAttention:
             TypeError: if `rng` is no generator or an argument is not of its kind.
             ValueError: if a number lies outside its range.
         """
-        contract.delta_gate(gate)
+        contract.delta_gate(gate, bound)
         sizes = contract.delta_sizes(
             dim, num_heads, num_key_heads, key_dim, value_dim, taps, per_channel, rank
         )
@@ -163,6 +168,7 @@ class DeltaAttention:
             gate=gate,
             most=contract.positive("most", most),
             eps=contract.positive("eps", eps),
+            bound=bound,
         )
 
     def init_cache(self, batch_shape: int | Sequence[int]) -> StateCache:
@@ -211,7 +217,7 @@ class DeltaAttention:
             ValueError: if shapes do not fit.
         """
         sizes = contract.delta_weights(self)
-        contract.delta_gate(self.gate)
+        contract.delta_gate(self.gate, self.bound)
         contract.sequence("x", x, self.query_weight.shape[0])
         contract.passed(mask, documents, x.shape[:-2], x.shape[-2])
         if mask is not None:
@@ -245,9 +251,12 @@ class DeltaAttention:
     def _gates(self, x, sizes):
         """The log gates and betas, `(*batch, h, n)`, or `(*batch, h, n, d_k)` for each channel."""
         narrow = x if self.decay_down_weight is None else x @ self.decay_down_weight
-        step = _softplus(narrow @ self.decay_weight + self.decay_offset)
+        step = narrow @ self.decay_weight + self.decay_offset
         step = split_heads(step, sizes.num_heads)
-        log_gates = -np.exp(self.decay_rate)[:, None, None] * step
+        rate = np.exp(self.decay_rate)[:, None, None]
+        log_gates = -rate * _softplus(step)
+        if self.bound is not None:
+            log_gates = self.bound * _sigmoid(rate * step)
         if sizes.gates == sizes.num_heads:
             log_gates = log_gates[..., 0]
         beta = self.most * _sigmoid(x @ self.beta_weight)

@@ -17,9 +17,9 @@ from posattn.reference.attention.attention import (
 from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
-from posattn.reference.attention.masks import all_of, for_heads, of_pairs
-from posattn.reference.models.lightning import LightningIndexer, normed
-from posattn.reference.models.projections import rotated
+from posattn.reference.attention.masks import all_of, for_heads
+from posattn.reference.models.lightning import LightningIndexer, normed, selects
+from posattn.reference.models.projections import gated, grown, rotated
 from posattn.reference.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -70,6 +70,12 @@ class LatentAttention:
     All heads then share one key, a row of $[\mathbf{C}, \mathbf{R}]$, and one value, a row of $\mathbf{C}$.
     Many queries at once, such as those of a prompt, cost less with keys and values, so these are made then.
 
+    A sink is a score of each head that joins its softmax without a value, and a gate multiplies
+    $[\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}]$ by $\sigma(\mathbf{X}\mathbf{W}^{(g)})$: Hy4 has both.
+    With `raw` (A.X-K2), queries and gates are projections of the queries' latent vector after its norm,
+    joined by the same before.
+    With a temperature (Mistral Large 4), queries at position $p$ are multiplied by $s_h \ln(p + 1) + b_h$.
+
     Make a layer with `LatentAttention.init(rng, dim, num_heads, ...)`, or from weights that exist.
 
     Args:
@@ -89,6 +95,10 @@ class LatentAttention:
         indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
         shared: whether each call brings the keys that the indexer of a layer before has selected, as in
             GLM-5.2, where one layer in four has an indexer.
+        raw: whether queries and gates also project their latent vector before its norm.
+        sinks: `(H)`, or None.
+        gate_weight: $\mathbf{W}^{(g)}$, `(d, H d_v)`, or from `2 query_rank` entries; None for no gate.
+        temperature: $s$ and $b$, `(2, H)`, or None.
 
     Examples:
         >>> from posattn.reference import Rotary
@@ -114,14 +124,18 @@ class LatentAttention:
     key_weight: Inexact[np.ndarray, "r hd_c"]
     value_weight: Inexact[np.ndarray, "r hd_v"]
     output_weight: Inexact[np.ndarray, "hd_v d"]
-    query_down_weight: Inexact[np.ndarray, "d d_q"] | None = None
-    query_norm_weight: Inexact[np.ndarray, " d_q"] | None = None
+    query_down_weight: Inexact[np.ndarray, "d d_a"] | None = None
+    query_norm_weight: Inexact[np.ndarray, " d_a"] | None = None
     num_heads: int = 1
     rotate: contract.Rotation | None = None
     scale: float | None = None
     eps: float = 1e-6
     indexer: LightningIndexer | None = None
     shared: bool = False
+    raw: bool = False
+    sinks: Inexact[np.ndarray, " h"] | None = None
+    gate_weight: Inexact[np.ndarray, "d_g hd_v"] | None = None
+    temperature: Inexact[np.ndarray, "2 h"] | None = None
 
     @classmethod
     def init(
@@ -140,6 +154,10 @@ class LatentAttention:
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
         shared: bool = False,
+        raw: bool = False,
+        sinks: bool = False,
+        gate: bool = False,
+        temperature: bool = False,
     ) -> "LatentAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -150,13 +168,17 @@ class LatentAttention:
             query_rank: the width of the queries' latent vector; they have none if not given.
             kv_rank: the width $r$ of the latent vector of keys and values.
             content_dim: how many entries $d_c$ of a query or key don't rotate.
-            rotary_dim: how many entries $d_r$ rotate, an even number.
+            rotary_dim: how many entries $d_r$ rotate, an even number; 0 if none do.
             value_dim: the width $d_v$ of a head's value; `content_dim` if not given.
             rotate: acts on the entries that rotate, `(x, positions) -> x`, such as `Rotary()`.
             scale: the factor on the products of queries and keys, $1/\sqrt{d_c + d_r}$ if not given.
             eps: added to the mean square in the norms.
             indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
             shared: whether each call brings the keys that the indexer of a layer before has selected.
+            raw: whether queries and gates also project the queries' latent vector before its norm.
+            sinks: give each head a learned score that joins its softmax without a value, from zero on.
+            gate: multiply the output of the heads by a sigmoid of one more projection.
+            temperature: whether each head learns how its queries grow with their position.
 
         Returns:
             The layer.
@@ -165,15 +187,16 @@ class LatentAttention:
             TypeError: if `rng` is no generator or a number is not of its kind.
             ValueError: if a number lies outside its range.
         """
-        sizes = contract.latent_sizes(
-            dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
-        )
+        sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
+        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate)
         weights = {
             f"{name}_weight": rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape))
             for name, shape in sizes.weights.items()
         }
         if query_rank is not None:
             weights["query_norm_weight"] = np.ones(query_rank)
+        if temperature:
+            weights["temperature"] = np.eye(2, 1, -1).repeat(sizes.num_heads, axis=1)
         return cls(
             **weights,
             kv_norm_weight=np.ones(kv_rank),
@@ -183,6 +206,8 @@ class LatentAttention:
             eps=contract.positive("eps", eps),
             indexer=indexer,
             shared=shared,
+            raw=raw,
+            sinks=np.zeros(sizes.num_heads) if sinks else None,
         )
 
     def init_cache(self, batch_shape: int | Sequence[int], max_len: int) -> LatentCache:
@@ -245,7 +270,7 @@ class LatentAttention:
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow = parts
+        content, rotated, latent, positions, narrow, source = parts
         if cache is not None:
             cache = cache.append(latent, positions.query)
             latent, causal = cache.latent, False
@@ -267,7 +292,7 @@ class LatentAttention:
         if cache is not None:
             masks.append(held(cache, positions.query)[..., None, :, :])
         mask = all_of(masks, positions, (*query.shape[:-1], key.shape[-2]))
-        select = self._select(select, x, narrow, chosen, positions, mask, causal)
+        select = selects(self, select, x, narrow, chosen, positions, mask, causal)
         heads = scaled_dot_product_attention(
             query,
             key,
@@ -277,10 +302,11 @@ class LatentAttention:
             select=select,
             query_positions=positions.query,
             key_positions=positions.key,
-            scale=self._scale(widths),
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
         )
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
-        out = merge_heads(heads) @ self.output_weight
+        out = gated(self, merge_heads(heads), source) @ self.output_weight
         return contract.returned(out, cache, select, return_select)
 
     def attention_weights(
@@ -310,7 +336,7 @@ class LatentAttention:
         """
         widths = self._widths(x)
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow = parts
+        content, rotated, latent, positions, narrow, _ = parts
         latent, chosen = np.split(latent, [widths.rank + widths.rotary], axis=-1)
         query = np.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
@@ -320,10 +346,11 @@ class LatentAttention:
             key,
             mask=mask,
             causal=causal,
-            select=self._select(select, x, narrow, chosen, positions, mask, causal),
+            select=selects(self, select, x, narrow, chosen, positions, mask, causal),
             query_positions=positions.query,
             key_positions=positions.key,
-            scale=self._scale(widths),
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
         )
 
     def _widths(self, x):
@@ -333,12 +360,15 @@ class LatentAttention:
         return widths
 
     def _projected(self, x, query_positions, widths):
-        """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
-        narrow = x
+        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
+        narrow = wide = x
         if self.query_down_weight is not None:
-            narrow = normed(x @ self.query_down_weight, self.query_norm_weight, self.eps)
-        query = split_heads(narrow @ self.query_weight, self.num_heads)
+            raw = x @ self.query_down_weight
+            narrow = normed(raw, self.query_norm_weight, self.eps)
+            wide = np.concatenate([narrow, raw], axis=-1) if self.raw else narrow
+        query = split_heads(wide @ self.query_weight, self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
+        query = grown(query, self.temperature, positions.query)
         content, rotation = np.split(query, [widths.content], axis=-1)
         latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = normed(latent, self.kv_norm_weight, self.eps)
@@ -348,16 +378,7 @@ class LatentAttention:
             latent.append(self.indexer.keys(x, positions.key))
         latent = np.concatenate(latent, axis=-1)
         rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, latent, positions, narrow
-
-    def _select(self, select, x, narrow, key, positions, mask, causal):
-        """The keys that each query reads, where an indexer selects them."""
-        contract.chosen_before(select, self.shared)
-        if self.shared or self.indexer is None:
-            return select
-        shape = (*x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2])
-        seen = of_pairs(mask, positions, shape)
-        return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
+        return content, rotation, latent, positions, narrow, wide if self.raw else x
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
@@ -373,8 +394,3 @@ class LatentAttention:
     def _of_heads(self, weight):
         """The part of each head in a projection of the latent vector, `(h, r, d)`."""
         return np.swapaxes(weight.reshape(len(weight), self.num_heads, -1), 0, 1)
-
-    def _scale(self, widths):
-        """The factor on the products."""
-        width = widths.content + widths.rotary
-        return width**-0.5 if self.scale is None else self.scale

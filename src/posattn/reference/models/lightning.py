@@ -8,9 +8,9 @@ from jaxtyping import Bool, Inexact, Integer, Real
 from posattn import contract
 from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.indexer import indexer_scores
-from posattn.reference.attention.masks import causal_mask
+from posattn.reference.attention.masks import causal_mask, of_pairs
 from posattn.reference.attention.selection import rising, select_keys
-from posattn.reference.models.projections import rotated
+from posattn.reference.models.projections import grown, rotated
 from posattn.reference.validated import validated
 
 __all__ = ["LightningIndexer"]
@@ -42,19 +42,30 @@ class LightningIndexer:
     With `"mean"` (Qwen4-Exp) all heads select together, $w_h = 1$, and $\mathbf{k}$ is the mean of a
     complete block, normalised and rotated as its first token; what comes after the last complete block is
     read, too.
+    With `"gated"` (GLM-5-Next) scores are as without blocks, and the key of a block is a weighted mean of its
+    normalised keys: each channel has weights of its own, a softmax over the block of
+    $\mathbf{x}_j\mathbf{W}^{(g)} + \mathbf{e}_j$ with a learned $\mathbf{e}_j$ for each place $j$.
+
+    Mistral Large 4 makes queries from tokens that a norm like that of keys has passed, and multiplies them by
+    $s_h \ln(p + 1) + b_h$ at position $p$.
 
     Args:
         query_weight: $\mathbf{W}^{(q)}$ of all heads, `(d_q, H D)`; `x @ weight` projects.
-        key_weight: $\mathbf{W}^{(k)}$, `(d, D)`.
+        key_weight: $\mathbf{W}^{(k)}$, `(d, D)`, or $[\mathbf{W}^{(k)}, \mathbf{W}^{(g)}]$ of gated keys.
         key_norm_weight: the factors of the norm, `(D)`.
-        key_norm_bias: its offsets, `(D)`; None where keys are pooled.
+        key_norm_bias: its offsets, `(D)`; None where keys are pooled without gates.
         head_weight: $\mathbf{W}^{(w)}$, `(d, H)`; likewise.
         count: how many keys a query reads at most, or how many blocks of keys.
         rotate: None, or a function `(x, positions) -> x` of a head's first entries, such as `Rotary()`.
         eps: added to the variance in the norm.
         size: how many neighboring keys make a block.
-        pooled: None, or what a block is worth: its best key, `"max"`, or the mean of its keys, `"mean"`.
-        query_norm_weight: the factors of the norm of queries, `(D)`, where keys are pooled.
+        pooled: None, or what a block is worth: its best key, `"max"`, or its keys' mean, `"mean"` or
+            `"gated"`.
+        query_norm_weight: the factors of the norm of queries, `(D)`, where keys are pooled without gates.
+        places: $\mathbf{e}$, `(size, D)`, of gated keys.
+        input_norm_weight: the factors of a norm of what queries are made from, `(d_q)`, if there is one.
+        input_norm_bias: its offsets, `(d_q)`.
+        temperature: $s$ and $b$, `(2, H)`, if queries grow with their position.
 
     Examples:
         >>> indexer = LightningIndexer.init(np.random.default_rng(0), 8, 4, 6, count=2)
@@ -68,7 +79,7 @@ class LightningIndexer:
     """
 
     query_weight: Inexact[np.ndarray, "d_q hd"]
-    key_weight: Inexact[np.ndarray, "d d_h"]
+    key_weight: Inexact[np.ndarray, "d d_k"]
     key_norm_weight: Inexact[np.ndarray, " d_h"]
     key_norm_bias: Inexact[np.ndarray, " d_h"] | None
     head_weight: Inexact[np.ndarray, "d h"] | None
@@ -78,6 +89,10 @@ class LightningIndexer:
     size: int = 1
     pooled: str | None = None
     query_norm_weight: Inexact[np.ndarray, " d_h"] | None = None
+    places: Inexact[np.ndarray, "size d_h"] | None = None
+    input_norm_weight: Inexact[np.ndarray, " d_q"] | None = None
+    input_norm_bias: Inexact[np.ndarray, " d_q"] | None = None
+    temperature: Inexact[np.ndarray, "2 h"] | None = None
 
     @classmethod
     def init(
@@ -93,6 +108,8 @@ class LightningIndexer:
         eps: float = 1e-6,
         size: int = 1,
         pooled: str | None = None,
+        input_norm: bool = False,
+        temperature: bool = False,
     ) -> "LightningIndexer":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -106,7 +123,9 @@ class LightningIndexer:
             rotate: acts on queries and keys, `(x, positions) -> x`, such as `Rotary()`.
             eps: added to the variance in the norm.
             size: how many neighboring keys make a block.
-            pooled: None, or what a block is worth: `"max"` or `"mean"`.
+            pooled: None, or what a block is worth: `"max"`, `"mean"` or `"gated"`.
+            input_norm: whether queries are made from what a norm has passed.
+            temperature: whether queries grow with their position as each head learns.
 
         Returns:
             The indexer.
@@ -122,9 +141,19 @@ class LightningIndexer:
             for name, shape in shapes.items()
         }
         norm = {"key_norm_weight": np.ones(head_dim), "key_norm_bias": np.zeros(head_dim)}
-        if pooled is not None:
+        if pooled in ("max", "mean"):
             norm |= {"key_norm_bias": None, "query_norm_weight": np.ones(head_dim)}
             norm["head_weight"] = None
+        if pooled == "gated":
+            norm["places"] = np.zeros((size, head_dim))
+        if input_norm:
+            width = shapes["query"][0]
+            norm |= {
+                "input_norm_weight": np.ones(width),
+                "input_norm_bias": np.zeros(width),
+            }
+        if temperature:
+            norm["temperature"] = np.eye(2, 1, -1).repeat(num_heads, axis=1)
         eps = contract.positive("eps", eps)
         rest = {"rotate": rotate, "eps": eps, "size": size, "pooled": pooled}
         return cls(**weights, **norm, count=count, **rest)
@@ -139,7 +168,8 @@ class LightningIndexer:
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
 
         Returns:
-            Rotated keys, `(*batch, n, D)`; keys as they are if their mean is asked for.
+            Rotated keys, `(*batch, n, D)`; keys as they are if their mean is asked for; with gates,
+            `(*batch, n, 2 D)`, where these stand behind the keys.
 
         Raises:
             TypeError: if an array is missing or has a wrong dtype.
@@ -148,7 +178,10 @@ class LightningIndexer:
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
         key = x @ self.key_weight
-        return key if self.pooled == "mean" else self._rotated(key, positions)
+        if self.pooled == "mean":
+            return key
+        key, gates = np.split(key, self.key_norm_weight.shape, axis=-1)
+        return np.concatenate([self._rotated(key, positions), gates], axis=-1)
 
     def __call__(
         self,
@@ -185,26 +218,40 @@ class LightningIndexer:
         if getattr(mask, "ndim", 0) > x.ndim:
             mask = mask.any(-3)
         contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
-        num_heads = self.query_weight.shape[1] // self.key_weight.shape[1]
+        num_heads = self.query_weight.shape[1] // len(self.key_norm_weight)
+        if self.input_norm_weight is not None:
+            norm = self.input_norm_weight, self.input_norm_bias
+            narrow = centered(narrow, *norm, self.eps)
         query = split_heads(narrow @ self.query_weight, num_heads)
         if self.query_norm_weight is not None:
             query = normed(query, self.query_norm_weight, self.eps)
+        query = grown(query, self.temperature, positions)
         query = rotated(self.rotate, 0, query, positions)
+        weights = None
+        if self.head_weight is not None:
+            weights = x @ self.head_weight * num_heads**-0.5
         if self.pooled is not None:
-            return self._blocks(query, key, key_positions, mask, causal)
-        weights = x @ self.head_weight * num_heads**-0.5
+            return self._blocks(query, key, weights, key_positions, mask, causal)
         scores = indexer_scores(query, key, weights)
         return select_keys(scores, self.count, mask=mask, causal=causal)
 
-    def _blocks(self, query, key, positions, mask, causal):
+    def _blocks(self, query, key, weights, positions, mask, causal):
         """The keys of the best blocks, which begin at the first key that each query sees."""
-        size, mean = self.size, self.pooled == "mean"
+        size, mean = self.size, self.pooled != "max"
         n, n_k = query.shape[-2], key.shape[-2]
         if mean:  # of each key and those after it
             ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]
             padded = np.pad(key, ends)
-            key = sum(padded[..., i : i + n_k, :] for i in range(size)) / size
-            scores = indexer_scores(query, self._rotated(key, positions))[..., None, :, :]
+            key = np.stack([padded[..., i : i + n_k, :] for i in range(size)], axis=-2)
+            if self.pooled == "gated":
+                key, gates = np.split(key, 2, axis=-1)
+                gates = np.exp(
+                    gates + self.places - (gates + self.places).max(-2, keepdims=True)
+                )
+                key = (gates * key).sum(-2) / gates.sum(-2)
+            else:
+                key = self._rotated(key.mean(-2), positions)
+            scores = indexer_scores(query, key, weights)[..., None, :, :]
         else:
             scores = query @ key[..., None, :, :].mT
         seen = np.ones((1, 1), bool) if mask is None else mask
@@ -233,13 +280,28 @@ class LightningIndexer:
 
     def _rotated(self, key, positions):
         """Keys, normalised and rotated."""
-        if self.pooled is None:
-            key = key - np.mean(key, axis=-1, keepdims=True)
-        key = normed(key, self.key_norm_weight, self.eps)
-        key = key if self.key_norm_bias is None else key + self.key_norm_bias
+        if self.key_norm_bias is None:
+            key = normed(key, self.key_norm_weight, self.eps)
+        else:
+            key = centered(key, self.key_norm_weight, self.key_norm_bias, self.eps)
         return rotated(self.rotate, 1, key[..., None, :, :], positions)[..., 0, :, :]
+
+
+def centered(x, weight, bias, eps):
+    """Subtract the mean and divide by the standard deviation."""
+    return normed(x - np.mean(x, axis=-1, keepdims=True), weight, eps) + bias
 
 
 def normed(x, weight, eps):
     """Divide by the root mean square."""
     return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
+
+
+def selects(layer, select, x, narrow, key, positions, mask, causal):
+    """The keys that each query of a layer reads, where an indexer selects them."""
+    contract.chosen_before(select, layer.shared)
+    if layer.shared or layer.indexer is None:
+        return select
+    shape = *x.shape[:-2], layer.num_heads, x.shape[-2], key.shape[-2]
+    seen = of_pairs(mask, positions, shape)
+    return layer.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)

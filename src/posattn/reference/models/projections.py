@@ -73,8 +73,16 @@ def gated(layer, out, query):
     """The output of the heads, each entry times a sigmoid of what the layer's gate makes of the query."""
     if layer.gate_weight is None:
         return out
-    opened = affine(query, layer.gate_weight, layer.gate_bias)
+    opened = affine(query, layer.gate_weight, getattr(layer, "gate_bias", None))
     return out * (1 + np.tanh(opened / 2)) / 2
+
+
+def grown(query, temperature, positions):
+    """Queries of each head times `a log(p + 1) + b`, whose a and b are `(2, h)`; padding counts as at 0."""
+    if temperature is None:
+        return query
+    a, b = temperature[..., None]
+    return query * (a * np.log1p(np.maximum(positions, 0))[..., None, :] + b)[..., None]
 
 
 def project(layer, inputs, cache=None):

@@ -16,7 +16,7 @@ from posattn.torch.attention.delta import gated_delta, kimi_delta
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.models.layer_plan import state_of
-from posattn.torch.models.projections import autocasts, floating_weight, made_by
+from posattn.torch.models.projections import made_by, same_dtype
 from posattn.torch.validated import validated
 
 __all__ = ["DeltaAttention"]
@@ -44,6 +44,7 @@ class DeltaAttention(nn.Module):
         gate: what acts on the output gates, `"silu"` or `"sigmoid"`.
         most: the upper bound of beta.
         eps: added to the mean square in the norm.
+        bound: the lower bound of log gates, which a scaled sigmoid keeps; none if not given.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -72,12 +73,13 @@ class DeltaAttention(nn.Module):
         gate: Literal["silu", "sigmoid"] = "silu",
         most: float = 1.0,
         eps: float = 1e-6,
+        bound: float | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        contract.delta_gate(gate)
+        contract.delta_gate(gate, bound)
         sizes = contract.delta_sizes(
             dim, num_heads, num_key_heads, key_dim, value_dim, taps, per_channel, rank
         )
@@ -99,7 +101,7 @@ class DeltaAttention(nn.Module):
         self.dim, self.num_heads = self.output.out_features, sizes.num_heads
         self.num_key_heads, self.key_dim = sizes.num_key_heads, sizes.key_dim
         self.value_dim, self.per_channel = sizes.value_dim, per_channel
-        self.activation = gate
+        self.activation, self.bound = gate, bound
         self.most, self.eps = contract.positive("most", most), contract.positive("eps", eps)
         self.reset_parameters(rng)
 
@@ -116,7 +118,7 @@ class DeltaAttention(nn.Module):
     ) -> "DeltaAttention":
         """Make one recurrent layer of a model, from its configuration.
 
-        For Qwen3-Next, Qwen3.5, Kimi Linear and OLMo hybrid.
+        For Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next.
 
         Args:
             config: what `posattn.configs.plan` reads, or a plan.
@@ -211,9 +213,7 @@ class DeltaAttention(nn.Module):
         """
         contract.sequence("x", x, self.dim)
         contract.passed(mask, documents, x.shape[:-2], x.shape[-2])
-        weight = floating_weight(self.query)
-        if not (autocasts(x.device.type) or weight is None):
-            contract.floating("x", x, like=weight, owner="the weights")
+        same_dtype("x", x, self.query)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0)
         passed = {"mask": mask, "documents": documents}
@@ -244,9 +244,12 @@ class DeltaAttention(nn.Module):
         """The log gates and betas, `(*batch, h, n)`, or `(*batch, h, n, d_k)` for each channel."""
         narrow = self.decay_down(x) if hasattr(self, "decay_down") else x
         step = self.decay(narrow).to(wide) + self.decay_offset.to(wide)
-        # exact for large and small sums, where PyTorch's softplus is linear from 20 on
-        step = -functional.logsigmoid(-split_heads(step, self.num_heads))
-        log_gates = -self.decay_rate.to(wide).exp()[:, None, None] * step
+        step = split_heads(step, self.num_heads)
+        rate = self.decay_rate.to(wide).exp()[:, None, None]
+        if self.bound is not None:
+            log_gates = self.bound * (rate * step).sigmoid()
+        else:  # exact for large and small sums, where PyTorch's softplus is linear from 20 on
+            log_gates = rate * functional.logsigmoid(-step)
         beta = self.most * self.beta(x).sigmoid()
         return log_gates if self.per_channel else log_gates.squeeze(-1), beta.mT
 

@@ -17,11 +17,11 @@ from posattn.torch.attention.call import Positions, call_at, positions_of
 from posattn.torch.attention.gathered import as_mask
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
-from posattn.torch.attention.masks import all_of, for_heads, of_pairs
+from posattn.torch.attention.masks import all_of, for_heads
 from posattn.torch.models.head_norm import normed
 from posattn.torch.models.layer_plan import from_config, rotation
-from posattn.torch.models.lightning import LightningIndexer
-from posattn.torch.models.projections import autocasts, floating_weight, made_by, rotated
+from posattn.torch.models.lightning import LightningIndexer, selects
+from posattn.torch.models.projections import gated, grown, made_by, rotated, same_dtype
 from posattn.torch.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -37,7 +37,8 @@ class LatentAttention(nn.Module):
     Twin of :class:`posattn.reference.LatentAttention`.
     The weights are those of :class:`torch.nn.Linear`, `query`, `kv_down`, `key`, `value` and `output`, which
     keep them transposed, and of :class:`torch.nn.RMSNorm`, `kv_norm`.
-    With a `query_rank`, there are `query_down` and `query_norm` as well.
+    With a `query_rank`, there are `query_down` and `query_norm` as well; there may be a `gate`, `sinks` and
+    a `temperature`, `(2, h)`.
 
     Args:
         dim: the width of the input and of the output, at least 1.
@@ -45,7 +46,7 @@ class LatentAttention(nn.Module):
         query_rank: the width of the queries' latent vector; they have none if not given.
         kv_rank: the width of the latent vector of keys and values.
         content_dim: how many entries of a query or key don't rotate.
-        rotary_dim: how many entries rotate, an even number.
+        rotary_dim: how many entries rotate, an even number; 0 if none do.
         value_dim: the width of a head's value; `content_dim` if not given.
         rotate: acts on the entries that rotate, `(x, positions) -> x`, such as `Rotary()`.
         scale: the factor on the products of queries and keys, `1 / sqrt(content_dim + rotary_dim)` if not
@@ -53,6 +54,10 @@ class LatentAttention(nn.Module):
         eps: added to the mean square in the norms.
         indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
         shared: whether each call brings the keys that the indexer of a layer before has selected.
+        raw: whether queries and gates also project the queries' latent vector before its norm.
+        sinks: give each head a learned score that joins its softmax without a value, from zero on.
+        gate: multiply the output of the heads by a sigmoid of one more projection.
+        temperature: whether each head learns how its queries grow with their position.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -85,14 +90,17 @@ class LatentAttention(nn.Module):
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
         shared: bool = False,
+        raw: bool = False,
+        sinks: bool = False,
+        gate: bool = False,
+        temperature: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        sizes = contract.latent_sizes(
-            dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
-        )
+        sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
+        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate)
         device = torch.get_default_device() if device is None else device
         options = {"device": device, "dtype": dtype}
         for name, shape in sizes.weights.items():
@@ -103,10 +111,16 @@ class LatentAttention(nn.Module):
         if query_rank is not None:
             self.query_norm = nn.RMSNorm(query_rank, eps, **options)
         self.kv_norm = nn.RMSNorm(kv_rank, eps, **options)
+        if not gate:
+            self.gate = None
+        heads = sizes.num_heads
+        self.sinks = nn.Parameter(torch.empty(heads, **options)) if sinks else None
+        growth = nn.Parameter(torch.empty(2, heads, **options)) if temperature else None
+        self.temperature = growth
         self.dim, self.num_heads = self.output.out_features, sizes.num_heads
         self.kv_rank, self.content_dim, self.rotary_dim, self.value_dim = sizes.widths
         self.rotate = rotate
-        self.indexer, self.shared = indexer, shared
+        self.indexer, self.shared, self.raw = indexer, shared, raw
         self.scale = None if scale is None else contract.scale(scale)
         self.reset_parameters(rng)
 
@@ -124,15 +138,20 @@ class LatentAttention(nn.Module):
             scale=layer.scale,
             indexer=LightningIndexer.of_layer(layer, **options),
             shared=layer.indexer is not None and layer.indexer.shared,
+            sinks=layer.sinks,
+            gate=layer.gate,
             **options,
         )
 
     def _load(self, state, plan, index):
         """Copy the weights of a layer out of those of its model."""
-        self.load_state_dict(latent_weights(state, plan, index))
+        found = latent_weights(state, plan, index).items()
+        self.load_state_dict(
+            {name: torch.cat(w) if isinstance(w, list) else w for name, w in found}
+        )
 
     def reset_parameters(self, rng: torch.Generator | None = None) -> None:
-        """Draw the weights uniformly, within Glorot's bounds, and set the factors of the norms to 1.
+        """Draw the weights uniformly, within Glorot's bounds, and let all else do nothing.
 
         Args:
             rng: where the weights are drawn from; PyTorch's own generator if not given.
@@ -142,6 +161,11 @@ class LatentAttention(nn.Module):
                 nn.init.xavier_uniform_(part.weight, generator=rng)
             elif isinstance(part, nn.RMSNorm):
                 part.reset_parameters()
+        with torch.no_grad():
+            if self.sinks is not None:
+                self.sinks.zero_()
+            if self.temperature is not None:
+                self.temperature[0], self.temperature[1] = 0, 1
 
     def extra_repr(self) -> str:
         """The numbers, and what is no module."""
@@ -220,7 +244,8 @@ class LatentAttention(nn.Module):
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        content, rotated, latent, positions, narrow = self._projected(x, query_positions)
+        parts = self._projected(x, query_positions)
+        content, rotated, latent, positions, narrow, source = parts
         masks, finite = [mask], cache is not None and mask is None
         if cache is not None:
             rule = rule_of(cache, positions.query, follow)
@@ -239,9 +264,9 @@ class LatentAttention(nn.Module):
         query = torch.cat([content, rotated], dim=-1)
         shape = *query.shape[:-1], key.shape[-2]
         mask = all_of([for_heads(mask, shape) for mask in masks], positions, shape)
-        select = self._select(select, x, narrow, chosen, positions, mask, causal)
-        each = select
-        if absorbed:
+        select = selects(self, select, x, narrow, chosen, positions, mask, causal)
+        each, joined = select, absorbed and self.sinks is None
+        if joined:
             query, mask, positions = _as_one_head(query, mask, positions)
             if select is not None:  # once for each head
                 each = select[..., None, :, :].expand(*content.shape[:-1], -1)
@@ -255,14 +280,16 @@ class LatentAttention(nn.Module):
             causal=causal,
             select=each,
             scale=self._scale(),
+            sinks=self.sinks,
             aligned=aligned,
             finite=finite,  # a cache hides nothing but zeros
         )
         heads = attend(call)
-        if absorbed:
+        if joined:
             heads = heads.squeeze(-3).unflatten(-2, content.shape[-3:-1])
+        if absorbed:
             heads = heads @ self._of_heads(self.value).mT
-        out = self.output(merge_heads(heads))
+        out = self.output(gated(self, merge_heads(heads), source))
         return contract.returned(out, cache, select, return_select)
 
     def attention_weights(
@@ -289,27 +316,30 @@ class LatentAttention(nn.Module):
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         contract.sequence("x", x, self.dim)
-        content, rotated, latent, positions, narrow = self._projected(x, query_positions)
+        parts = self._projected(x, query_positions)
+        content, rotated, latent, positions, narrow, _ = parts
         latent, chosen = latent.tensor_split([self.kv_rank + self.rotary_dim], dim=-1)
         query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         options = {"mask": mask, "causal": causal, "scale": self._scale()}
-        chosen = self._select(select, x, narrow, chosen, positions, mask, causal)
+        options["sinks"] = self.sinks
+        chosen = selects(self, select, x, narrow, chosen, positions, mask, causal)
         options["select"] = chosen
         call = call_at(positions, query, key, **options)
         return definition.weights(as_mask(call))
 
     def _projected(self, x, query_positions):
-        """Queries in two parts, what is kept of tokens, where they stand, and what queries are made from."""
-        weight = floating_weight(self.query)
-        if not (autocasts(x.device.type) or weight is None):
-            contract.floating("x", x, like=weight, owner="the weights")
-        narrow = x
+        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
+        same_dtype("x", x, self.query)
+        narrow = wide = x
         if self.query_norm is not None:
-            narrow = normed(self.query_norm, self.query_down(x))
-        query = split_heads(self.query(narrow), self.num_heads)
+            raw = self.query_down(x)
+            narrow = normed(self.query_norm, raw)
+            wide = torch.cat([narrow, raw], dim=-1) if self.raw else narrow
+        query = split_heads(self.query(wide), self.num_heads)
         positions = positions_of(query, query, query_positions, query_positions)
+        query = grown(query, self.temperature, positions.query)
         content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
         latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
         key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
@@ -318,16 +348,7 @@ class LatentAttention(nn.Module):
             latent.append(self.indexer.keys(x, positions.key).to(key.dtype))
         latent = torch.cat(latent, dim=-1)
         rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, latent, positions, narrow
-
-    def _select(self, select, x, narrow, key, positions, mask, causal):
-        """The keys that each query reads, where an indexer selects them."""
-        contract.chosen_before(select, self.shared)
-        if self.shared or self.indexer is None:
-            return select
-        shape = *x.shape[:-2], self.num_heads, x.shape[-2], key.shape[-2]
-        seen = of_pairs(mask, positions, shape)
-        return self.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)
+        return content, rotation, latent, positions, narrow, wide if self.raw else x
 
     def _absorbs(self, n):
         """Whether `n` queries cost less if keys and values are not made from a cache of latent vectors."""

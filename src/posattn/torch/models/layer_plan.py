@@ -8,7 +8,7 @@ from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
 from posattn.configs.gguf import GGUF, is_gguf
 from posattn.configs.reading import chosen
-from posattn.configs.weights import attention_weights
+from posattn.configs.weights import attention_weights, learned
 from posattn.torch.attention.masks import Chunk, Window
 from posattn.torch.models.head_norm import HeadNorm, Steps
 from posattn.torch.position.alibi import ALiBi
@@ -103,8 +103,9 @@ def from_config(
             of the layer are missing or left over.
     """
     plan, described = chosen(config, layer, length=length)
-    made = cls._of_layer(described, dtype=dtype, device=device, rng=rng)
     state = state_of(weights, config)
+    described = learned(described, plan, state)
+    made = cls._of_layer(described, dtype=dtype, device=device, rng=rng)
     if state is not None:
         made._load(state, plan, described.index)
     return made

@@ -1,7 +1,6 @@
 """The lightning indexer: weights of its own that select the keys of an attention."""
 
 import math
-from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Integer, Real
@@ -11,11 +10,11 @@ from torch.nn import functional
 from posattn import contract
 from posattn.torch.attention.heads import split_heads
 from posattn.torch.attention.indexer import indexer_scores
-from posattn.torch.attention.masks import causal_mask
+from posattn.torch.attention.masks import causal_mask, of_pairs
 from posattn.torch.attention.selection import rising, select_keys
 from posattn.torch.models.head_norm import normed
 from posattn.torch.models.layer_plan import rotation
-from posattn.torch.models.projections import rotated
+from posattn.torch.models.projections import grown, rotated
 from posattn.torch.validated import validated
 
 __all__ = ["LightningIndexer"]
@@ -27,8 +26,10 @@ class LightningIndexer(nn.Module):
 
     Twin of :class:`posattn.reference.LightningIndexer`.
     The weights are those of :class:`torch.nn.Linear`, `query`, `key` and `head`, which keep them
-    transposed, and of :class:`torch.nn.LayerNorm`, `key_norm`. Where keys are pooled there is no `head`,
-    and `key_norm` and `query_norm` are :class:`torch.nn.RMSNorm`.
+    transposed, and of :class:`torch.nn.LayerNorm`, `key_norm`. Where keys are pooled without gates there is
+    no `head`, and `key_norm` and `query_norm` are :class:`torch.nn.RMSNorm`; with gates, these are the second
+    half of what `key` projects, and there are `places`, `(size, d_h)`. There may be an `input_norm` and a
+    `temperature`, `(2, h)`.
 
     Args:
         dim: the width of the tokens, at least 1.
@@ -39,7 +40,10 @@ class LightningIndexer(nn.Module):
         rotate: acts on queries and keys, `(x, positions) -> x`, such as `Rotary()`.
         eps: added to the variance in the norm.
         size: how many neighboring keys make a block.
-        pooled: None, or what a block is worth: its best key, `"max"`, or the mean of its keys, `"mean"`.
+        pooled: None, or what a block is worth: its best key, `"max"`, or its keys' mean, `"mean"` or
+            `"gated"`.
+        input_norm: whether queries are made from what a norm has passed.
+        temperature: whether queries grow with their position as each head learns.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -64,6 +68,8 @@ class LightningIndexer(nn.Module):
         eps: float = 1e-6,
         size: int = 1,
         pooled: str | None = None,
+        input_norm: bool = False,
+        temperature: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
@@ -78,9 +84,18 @@ class LightningIndexer(nn.Module):
             linear = nn.utils.skip_init(nn.Linear, *shape, bias=False, **options)
             nn.init.xavier_uniform_(linear.weight, generator=rng)
             self.add_module(name, linear)
-        norm = nn.LayerNorm if pooled is None else nn.RMSNorm
-        norms = [norm(head_dim, contract.positive("eps", eps), **options) for _ in range(2)]
-        self.key_norm, self.query_norm = norms[0], None if pooled is None else norms[1]
+        eps, plain = contract.positive("eps", eps), pooled in (None, "gated")
+        norm = nn.LayerNorm if plain else nn.RMSNorm
+        norms = [norm(head_dim, eps, **options) for _ in range(2)]
+        self.key_norm, self.query_norm = norms[0], None if plain else norms[1]
+        self.input_norm = self.temperature = self.places = None
+        if pooled == "gated":
+            self.places = nn.Parameter(torch.zeros(size, head_dim, **options))
+        if input_norm:
+            self.input_norm = nn.LayerNorm(shapes["query"][0], eps, **options)
+        if temperature:
+            start = torch.tensor([[0.0], [1.0]], **options).repeat(1, self.num_heads)
+            self.temperature = nn.Parameter(start)
         self.rotate, self.size, self.pooled = rotate, size, pooled
 
     @classmethod
@@ -93,7 +108,7 @@ class LightningIndexer(nn.Module):
             layer.indexer.num_heads,
             layer.indexer.head_dim,
             **layer.choice(),
-            rotate=rotation(replace(layer.rope, layout=layer.indexer.layout)),
+            rotate=rotation(layer.indexer.rope(layer.rope)),
             **options,
         )
 
@@ -116,12 +131,16 @@ class LightningIndexer(nn.Module):
             positions: where the tokens stand, `(n)` or `(*batch, n)`.
 
         Returns:
-            Rotated keys, `(*batch, n, d_h)`; keys as they are if their mean is asked for.
+            Rotated keys, `(*batch, n, d_h)`; keys as they are if their mean is asked for; with gates,
+            `(*batch, n, 2 d_h)`, where these stand behind the keys.
         """
         contract.sequence("x", x, self.key.in_features)
         contract.positions_of(x.shape, positions)
         key = self.key(x)
-        return key if self.pooled == "mean" else self._rotated(key, positions)
+        if self.pooled == "mean":
+            return key
+        key, gates = key.tensor_split(self.key_norm.normalized_shape, dim=-1)
+        return torch.cat([self._rotated(key, positions), gates], dim=-1)
 
     @torch.no_grad()
     def forward(
@@ -158,25 +177,34 @@ class LightningIndexer(nn.Module):
             mask = mask.any(-3)
         contract.mask(mask, (*x.shape[:-1], key.shape[-2]))
         contract.sequence("narrow", narrow, self.query.in_features)
+        if self.input_norm is not None:
+            narrow = normed(self.input_norm, narrow)
         query = split_heads(self.query(narrow), self.num_heads)
         if self.query_norm is not None:
             query = normed(self.query_norm, query)
-        query = rotated(self.rotate, 0, query, positions)
+        query = grown(query, self.temperature, positions)
+        query, weights = rotated(self.rotate, 0, query, positions), None
+        if self.pooled in (None, "gated"):
+            weights = self.head(x).to(torch.promote_types(x.dtype, torch.float32))
+            weights = weights * self.num_heads**-0.5
         if self.pooled is not None:
-            return self._blocks(query, key, key_positions, mask, causal)
-        weights = self.head(x).to(torch.promote_types(x.dtype, torch.float32))
-        scores = indexer_scores(query, key.to(query.dtype), weights * self.num_heads**-0.5)
+            return self._blocks(query, key, weights, key_positions, mask, causal)
+        scores = indexer_scores(query, key.to(query.dtype), weights)
         return select_keys(scores, self.count, mask=mask, causal=causal)
 
-    def _blocks(self, query, key, positions, mask, causal):
+    def _blocks(self, query, key, weights, positions, mask, causal):
         """The keys of the best blocks, which begin at the first key that each query sees."""
-        size, mean = self.size, self.pooled == "mean"
+        size, mean = self.size, self.pooled != "max"
         n, n_k = query.shape[-2], key.shape[-2]
         wide = torch.promote_types(query.dtype, torch.float32)
         if mean:  # of each key and those after it
             key = functional.pad(key.to(wide), (0, 0, 0, size - 1)).unfold(-2, size, 1)
-            key = self._rotated(key.mean(-1).to(query.dtype), positions)
-            scores = indexer_scores(query, key)[..., None, :, :]
+            if self.pooled == "gated":
+                key, gates = key.chunk(2, dim=-2)
+                key = (key * (gates + self.places.mT).softmax(-1)).sum(-1).to(query.dtype)
+            else:
+                key = self._rotated(key.mean(-1).to(query.dtype), positions)
+            scores = indexer_scores(query, key, weights)[..., None, :, :]
         else:
             scores = query.to(wide) @ key[..., None, :, :].mT.to(wide)
         seen = key.new_ones(1, 1, dtype=torch.bool) if mask is None else mask
@@ -204,3 +232,13 @@ class LightningIndexer(nn.Module):
         """Keys, normalised and rotated."""
         key = normed(self.key_norm, key)[..., None, :, :]
         return rotated(self.rotate, 1, key, positions)[..., 0, :, :]
+
+
+def selects(layer, select, x, narrow, key, positions, mask, causal):
+    """The keys that each query of a layer reads, where an indexer selects them."""
+    contract.chosen_before(select, layer.shared)
+    if layer.shared or layer.indexer is None:
+        return select
+    shape = *x.shape[:-2], layer.num_heads, x.shape[-2], key.shape[-2]
+    seen = of_pairs(mask, positions, shape)
+    return layer.indexer(x, narrow, key, positions.query, mask=seen, causal=causal)

@@ -118,9 +118,7 @@ def queries_and_keys(layer, inputs, cache=None):
     query, key, value = sequences(inputs)
     autocast = autocasts(query.device.type)
     contract.layer_inputs(query, key, value, layer.dim, layer.kv_dim, mixed=autocast)
-    weight = floating_weight(layer.query)
-    if not (autocast or weight is None):
-        contract.floating("query", query, like=weight, owner="the weights")
+    same_dtype("query", query, layer.query)
     q = split_heads(layer.query(query), layer.num_heads)
     k = split_heads(layer.key(key), layer.num_kv_heads)
     q = q if layer.query_norm is None else layer.query_norm(q).to(q.dtype)
@@ -148,6 +146,13 @@ def floating_weight(linear):
     return weight if isinstance(weight, Tensor) and weight.is_floating_point() else None
 
 
+def same_dtype(name, x, linear):
+    """Reject an input of another dtype than the weights, unless autocast or quantized weights cast it."""
+    weight = floating_weight(linear)
+    if not (autocasts(x.device.type) or weight is None):
+        contract.floating(name, x, like=weight, owner="the weights")
+
+
 def made_by(linear, dtype, device):
     """The dtype of what a projection returns, and its device, unless others are asked for."""
     weight = floating_weight(linear)
@@ -164,6 +169,16 @@ def made_by(linear, dtype, device):
 def gated(layer, out, query):
     """The output of the heads, each entry times a sigmoid of what the layer's gate makes of the query."""
     return out if layer.gate is None else out * layer.gate(query).sigmoid()
+
+
+def grown(query, temperature, positions):
+    """Queries of each head times `a log(p + 1) + b`, whose a and b are `(2, h)`; padding counts as at 0."""
+    if temperature is None:
+        return query
+    wide = torch.promote_types(query.dtype, torch.float32)
+    length = positions.clamp(min=0).to(wide).log1p()[..., None, :]
+    a, b = temperature[..., None]
+    return query * (a * length.to(a.dtype) + b).to(query.dtype)[..., None]
 
 
 def values(layer, value):
