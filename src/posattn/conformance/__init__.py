@@ -18,7 +18,7 @@ __all__ = ["Report", "UsageError", "assert_conforms", "check", "conforms", "load
 
 def __getattr__(name):
     """Import what needs the reference, or PyTorch, when it is asked for: the rest needs neither."""
-    places = {"diagnose": "diagnosis", "planned": "layers"}
+    places = {"diagnose": "diagnosis", "planned": "layers", "survives": "survival"}
     if name not in places:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{places[name]}"), name)

@@ -78,7 +78,9 @@ class Subject:
         generate = getattr(self.model, "generate", None)
         if generate is None:
             raise Unasked("it has no generate")
-        options = {"max_new_tokens": NEW, "do_sample": False}
+        options = {"max_new_tokens": NEW}
+        if not hasattr(self.model, "init_cache"):
+            options |= {"do_sample": False}
         if hasattr(self.model, "generation_config"):
             options |= {"min_new_tokens": NEW, "return_dict_in_generate": True}
             options |= {"output_logits": True, "attention_mask": torch.ones_like(tokens)}
