@@ -152,6 +152,33 @@ def test_the_scores_are_those_of_the_library(page, shift, offset):
 def added(scheme, setting):
     """What each scheme of the explorer adds at the distances 0 to 127, less what it adds at 0."""
     here, keys = np.array([127]), np.arange(127, -1, -1)
+@pytest.mark.parametrize(
+    ("name", "pair", "start", "end", "told"),
+    [
+        ("pairs", 1, (0.64, 0.76), (1, 0), "Position 16 is 010000"),
+        ("rotary", 0, (-0.15, 1), (-0.84, -0.54), "Query at 10, key at 7"),
+        ("rotary", 0, (0.8, -0.6), (0.94, 0.35), "Query at 8, key at 6"),
+    ],
+)
+def test_hands_are_dragged(page, name, pair, start, end, told):
+    dial = page.locator(f".explorer-{name} .dial").nth(pair)
+    dial.hover()
+    box = dial.bounding_box()
+    for act, (x, y) in ((page.mouse.down, start), (page.mouse.up, end)):
+        place = box["x"] + (1 + 0.8 * x) * box["width"] / 2
+        page.mouse.move(place, box["y"] + (1 - 0.8 * y) * box["height"] / 2)
+        act()
+    assert page.inner_text(f".explorer-{name} .said").startswith(told)
+
+
+def test_a_binary_counter_is_pressed_and_plays(page):
+    page.locator(".bit").nth(0).click()  # that of 32
+    assert page.locator(".bit[aria-pressed=true]").count() == 4  # of 39
+    page.click(".explorer-pairs button >> nth=0")
+    page.wait_for_function("document.querySelector('#explorer-pairs-position').value > 40")
+    assert page.locator(".bit").nth(2).inner_text() == "1"
+
+
     falling = -setting / 8 * np.arange(32.0)[:, None]
     line = (np.ones(1), np.zeros(1), np.array([[-float(setting)]]), np.zeros(1))
     scheme = [
@@ -184,14 +211,26 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
     for plot, values in enumerate((bias, weights)):
         box = page.locator(".explorer-biases .axes").nth(plot)
         low, high = (number(box.locator(end).inner_text()) for end in (".low", ".high"))
-        assert low <= min(values) <= max(values) <= high
-        shares = [(78 - y) / 74 for y in heights(box.locator(".curve"))]
+        assert low < 0 == high or low == 0 < max(values) <= high
+        shares = [(78 - y) / 74 for y in heights(box.locator(".curve").nth(scheme))]
         assert shares == pytest.approx((values - low) / (high - low), abs=1e-3)
 
 
 def outputs(order, positions):
     x = VECTORS[order] + positions * TABLE
     return reference.scaled_dot_product_attention(x, x, x)
+def test_a_curve_of_the_biases_is_grabbed_and_pulled(page):
+    said = page.locator(".explorer-biases .said")
+    box = page.locator(".explorer-biases svg").first.bounding_box()
+    places = [box["y"] + (2 - 74 * bias / 16) / 80 * box["height"] for bias in (-2, -8)]
+    page.mouse.move(box["x"] + box["width"] / 2, places[0])  # at a distance of 64
+    page.mouse.down()
+    assert said.inner_text().startswith("FIRE, function f(x) \u22122x")
+    page.mouse.move(box["x"] + box["width"] / 2, places[1], steps=4)
+    page.mouse.up()
+    assert said.inner_text().startswith("FIRE, function f(x) \u22128x")
+
+
 
 
 @pytest.mark.parametrize("positions", [False, True])
@@ -493,7 +532,7 @@ def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
 def test_keys_move_a_slider_and_choose_a_scheme(page):
     page.focus(".explorer-biases [type=radio]:checked")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text(".explorer-biases .said").startswith("T5, fall per bucket 0.50")
+    assert page.inner_text(".explorer-biases .said").startswith("T5, fall per bucket 0.125")
     page.focus("#explorer-pairs-position")
     page.keyboard.press("ArrowRight")
     assert "Position 8 is 001000" in page.inner_text(".explorer-pairs .said")
