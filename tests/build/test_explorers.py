@@ -51,6 +51,8 @@ POWERS = np.sort(np.random.default_rng(9).choice([1.0, 2, 5], (6, 6)))  # which 
 LOWER = [row[: i + 1] for i, row in enumerate(POWERS.tolist())]
 WRITTEN = {"as trained": [[" B,"], ["\n\n"]], "positions off": [[" and"]]}
 GIVEN["says"] = {"trained": 8, "lengths": [0, 4096], "prompts": ["A,"], "ways": WRITTEN}
+HEARD = {x: {"writes": f" {x}!", "loss": [k, 4.5, 14]} for k, x in enumerate("abcd")}
+GIVEN["booth"] = {"prompt": "A,", "every": 128, "sound": HEARD.pop("a"), "faults": HEARD}
 GIVEN["tiles"] = {"rows": LOWER, "values": [8.0, 6, 4, 9, 3, 1], "size": 2, "first": 1}
 GIVEN["ring"] = {"workers": 4, "balanced": reference.balanced_order(16, 4).tolist()}
 WALL = {name: atlas.scores(name) for name in ("rotary", "sinusoidal", "T5", "Swin")}
@@ -74,6 +76,7 @@ FACTS = [[0, 1], [2, 0], [1, 2], [0, 3], [2, 1]]  # who bites whom
 GIVEN["state"] = {"nouns": ["dog", "man", "fox", "cat"], "facts": FACTS}
 SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
     .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
+STILL = "words => getComputedStyle(words).animationName"
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
@@ -149,9 +152,6 @@ def test_the_scores_are_those_of_the_library(page, shift, offset):
         assert page.get_attribute(f".dot.{name}", "d") == f"M {point} h 0.01"
 
 
-def added(scheme, setting):
-    """What each scheme of the explorer adds at the distances 0 to 127, less what it adds at 0."""
-    here, keys = np.array([127]), np.arange(127, -1, -1)
 @pytest.mark.parametrize(
     ("name", "pair", "start", "end", "told"),
     [
@@ -179,6 +179,9 @@ def test_a_binary_counter_is_pressed_and_plays(page):
     assert page.locator(".bit").nth(2).inner_text() == "1"
 
 
+def added(scheme, setting):
+    """What each scheme of the explorer adds at the distances 0 to 127, less what it adds at 0."""
+    here, keys = np.array([127]), np.arange(127, -1, -1)
     falling = -setting / 8 * np.arange(32.0)[:, None]
     line = (np.ones(1), np.zeros(1), np.array([[-float(setting)]]), np.zeros(1))
     scheme = [
@@ -216,9 +219,6 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
         assert shares == pytest.approx((values - low) / (high - low), abs=1e-3)
 
 
-def outputs(order, positions):
-    x = VECTORS[order] + positions * TABLE
-    return reference.scaled_dot_product_attention(x, x, x)
 def test_a_curve_of_the_biases_is_grabbed_and_pulled(page):
     said = page.locator(".explorer-biases .said")
     box = page.locator(".explorer-biases svg").first.bounding_box()
@@ -231,6 +231,9 @@ def test_a_curve_of_the_biases_is_grabbed_and_pulled(page):
     assert said.inner_text().startswith("FIRE, function f(x) \u22128x")
 
 
+def outputs(order, positions):
+    x = VECTORS[order] + positions * TABLE
+    return reference.scaled_dot_product_attention(x, x, x)
 
 
 @pytest.mark.parametrize("positions", [False, True])
@@ -387,6 +390,34 @@ def test_what_was_recorded_is_said(page, way, length, wanted):
     move(page, "says-length", length)
     assert page.inner_text(".explorer-says [role=status]").strip() == wanted
     assert page.locator(".explorer-says .far").count() == length
+
+
+def test_a_switch_plays_its_fault_beside_the_sound_model(page):
+    said, switches = map(page.locator, (".explorer-booth .said", ".explorer-booth input"))
+    switches.nth(1).press("Space")
+    assert said.inner_text() == "c\nA, c!"
+    assert [switch.is_checked() for switch in switches.all()[:3]] == [False, True, False]
+    move(page, "booth-read", 0)
+    for name, loss in (("sound", 0), ("broken", 2)):
+        shows(page, "booth", name, loss, 5.1e-3)
+        height = heights(page.locator(".explorer-booth .curve").nth(loss // 2))
+        wanted = [78 - 74 * x / 15 for x in (loss, 4.5, 14)]
+        assert height == pytest.approx(wanted, abs=0.06)
+    switches.nth(1).press("Space")
+    assert said.inner_text() == "no fault\nA, a!"
+
+
+def test_a_fault_is_guessed_blind_and_the_score_is_kept(page):
+    said, switches = map(page.locator, (".explorer-booth .said", ".explorer-booth input"))
+    page.evaluate("Math.random = () => 0.99")  # the second, then the one before
+    for guess, told in ((1, "Right: c\nA, c!"), (2, "No, it was b\nA, b!")):
+        page.press(".explorer-booth button", "Enter")
+        assert said.inner_text() == f"Which fault is it?\nA, {told[-2:]}"
+        assert not any(switch.is_checked() for switch in switches.all()[:3])
+        switches.nth(guess).click()
+        assert said.inner_text() == told
+    assert "1 of 2 right" in page.inner_text(".explorer-booth .controls")
+    assert page.locator(".explorer-booth .types").evaluate(STILL) == "none"
 
 
 @pytest.mark.parametrize("tile", range(6))
@@ -555,4 +586,4 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
 
 def test_the_scripts_of_what_moves_stay_small():
     scripts = {*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")} - {SCRIPTS / "scope.js"}
-    assert sum(script.stat().st_size for script in scripts) < 74 * 1024
+    assert sum(script.stat().st_size for script in scripts) < 78 * 1024
