@@ -58,7 +58,7 @@ def test_source_in_tabs_is_the_librarys_own_without_docstring(site):
     assert "return keys &lt;= queries" in text
     assert "Let each query attend" not in text
     html = article(site, "scratch")
-    folded = html[html.index('<details class="library">') : html.index("</details>")]
+    folded = html.partition('<details class="library">')[2].partition("</details>")[0]
     assert "<summary>The library's version: <code>causal_mask</code></summary>" in folded
     assert folded.index("It checks its arguments.") < folded.index("sd-tab-set")
 

@@ -15,7 +15,8 @@ from myst_nb.ext import glue
 from myst_nb.ext.glue.roles import PasteTextRole
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-NAMES = {"scratch": "From scratch", "compare": "Compared with the library"}
+NAMES = {"scratch": "From scratch"}
+COMPARED = '<details class="check"><summary>Compared with the library</summary>'
 HIDDEN = {"remove-cell", "remove-input"}
 extract = glue.extract_glue_data_cell
 
@@ -104,7 +105,7 @@ class Number(PasteTextRole):
 
 
 class ShowOrigins(SphinxPostTransform):
-    """Number the cells, mark the pasted numbers, and fold the hidden cells at the end."""
+    """Number the cells, mark the pasted numbers, and fold comparisons and the hidden cells."""
 
     default_priority = 280
     builders = ("html", "dirhtml")
@@ -116,6 +117,11 @@ class ShowOrigins(SphinxPostTransform):
             cell = here[node["cell_index"]]
             if not is_hidden(cell):
                 node["ids"].append(f"cell-{cell.metadata.number}")
+                if "compare" in cell.metadata.get("tags", ()):  # what it prints is enough
+                    start, end = (
+                        nodes.raw("", x, format="html") for x in (COMPARED, "</details>")
+                    )
+                    node[:1] = [start, node[0], end]
                 node.insert(0, head(cell))
         for mark in list(self.document.findall(nodes.inline)):
             if "glued" in mark:

@@ -18,20 +18,20 @@ panel.place("A dial for each pair", function dials(live, { width, base, trained,
     YaRN: (plain, s, j) => blend(plain, s, share(j, fast, slow)),
     "Llama 3": (plain, s) => blend(plain, s, 1 - share(trained * plain / TURN, 1, 4)),
   };
-  const results = { lost: number("lost"), apart: number("apart"), slowed: number("slowed") };
-  said.append(make("strong", results.lost, ` of ${count} lost`), make("span", "neighbors ", results.apart, "\u00b0 apart in pair 0"),
-    make("span", results.slowed, " slowed"));
+  const [red, apart, slowed] = ["lost", "apart", "slowed"].map(number);
+  said.append(make("strong", red, ` of ${count} lost`), make("span", "neighbors ", apart, "\u00b0 apart in pair 0"),
+    make("span", slowed, " slowed"));
 
   const grid = panel.dials(count);
 
   function draw() {
     const n = text(), s = Math.max(1, n / trained), now = plain.map((frequency, j) => Object.values(METHODS)[method()](frequency, s, j));
     const lost = plain.map((frequency, j) => trained * frequency < TURN && n * now[j] > trained * frequency * (1 + 1e-9));
-    results.lost.set(lost.filter(Boolean).length, 0);
-    results.apart.set(now[0] * 360 / TURN, 0);
-    results.slowed.set(now.filter((frequency, j) => frequency < plain[j] * (1 - 1e-9)).length, 0);
+    red.set(lost.filter(Boolean).length, 0);
+    apart.set(now[0] * 360 / TURN, 0);
+    slowed.set(now.filter((frequency, j) => frequency < plain[j] * (1 - 1e-9)).length, 0);
     said.classList.toggle("any", lost.includes(true));
-    grid.ariaLabel = `${count} dials at ${written(n)} tokens, ${results.lost.textContent} of them red`;
+    grid.ariaLabel = `${count} dials at ${written(n)} tokens, ${red.textContent} of them red`;
     now.forEach((speed, j) => grid.draw(j, Math.min(trained * plain[j], TURN), n * speed, speed, lost[j]));
   }
 

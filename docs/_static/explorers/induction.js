@@ -16,11 +16,11 @@ panel.place("A head that forms", function induction(live, { every, text, runs },
     said.replaceChildren(`Step ${every * k}: layer ${role}, head ${run.heads[role]} gives `, score, ` to ${roles[role]}. Loss `, loss, ".");
   }
 
-  const scheme = radios(controls, "positions", ["rotary", "mask alone"], () => draw(), 0, ["position", "quiet"]);
-  const head = radios(controls, "head", ["layer 0", "layer 1"], () => draw(), 1);
-  const step = player(controls, "step", { max: runs[0].loss.length - 1, value: 0, write: (k) => `${every * k}` }, () => draw());
+  const scheme = radios(controls, "positions", ["rotary", "mask alone"], draw, 0, ["position", "quiet"]);
+  const head = radios(controls, "head", ["layer 0", "layer 1"], draw, 1);
+  const step = player(controls, "step", { max: runs[0].loss.length - 1, value: 0, write: (k) => `${every * k}` }, draw);
   curves.lastChild.lastChild.textContent = every * (runs[0].loss.length - 1);
-  live.append(controls, make("div.sides", make("svg", { viewBox: "-1 -1 21.2 21.2", "aria-hidden": "true" }, ...cells, ...letters),
+  live.append(controls, make("div.sides", make("svg", { viewBox: "-1 -1 21.2 21.2" }, ...cells, ...letters),
     make("div", make("p.name", "loss of the second copy, in nats"), curves)), said);
   draw();
 });

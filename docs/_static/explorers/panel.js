@@ -11,6 +11,7 @@ const panel = (() => {
     const element = DRAWN.includes(tag)
       ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
     for (const [name, value] of Object.entries(type ? { class: type, ...attributes } : attributes)) element.setAttribute(name, value);
+    if (tag === "svg") element.ariaHidden = "true";
     element.append(...parts);
     return element;
   }
@@ -21,10 +22,13 @@ const panel = (() => {
       const follow = grab(event);
       follow(event);
       element.setPointerCapture(event.pointerId);
-      element.addEventListener("pointermove", follow);
-      element.addEventListener("lostpointercapture", () => { element.removeEventListener("pointermove", follow); drop(); }, { once: true });
+      element.onpointermove = follow;
+      element.onlostpointercapture = () => { element.onpointermove = null; drop(); };
     });
   }
+
+  // Where a pointer is, in units of a drawing.
+  const point = (svg, { clientX, clientY }) => new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
 
   // Pixels of a colour, as opaque as `alpha` says for each row and column.
   function paint(canvas, n, color, alpha) {
@@ -39,13 +43,9 @@ const panel = (() => {
     const id = `explorer-${controls.dataset.name}-${name}`;
     const input = make("input", { type: "range", id, name, min, max, value });
     const shown = make("output", { for: id });
-    const tell = () => {
-      shown.textContent = write(Number(input.value));
-      input.ariaValueText = shown.textContent;
-    };
+    const read = () => Number(input.value), tell = () => { input.ariaValueText = shown.textContent = write(read()); };
     input.addEventListener("input", () => { tell(); changed(); });
     tell();
-    const read = () => Number(input.value);
     read.label = make("label", { for: id }, text);
     controls.append(make("div.control", read.label, input, shown));
     read.to = (number) => { input.value = number; input.dispatchEvent(new Event("input", { bubbles: true })); };
@@ -56,7 +56,7 @@ const panel = (() => {
   function player(controls, name, { pace = 1400, loops, ...options }, changed) {
     const write = (k) => `${k + 1} of ${options.max + 1}`;
     const read = slider(controls, name, name, { min: 0, write, ...options }, changed), input = controls.lastChild.children[1];
-    const button = make("button", { type: "button" }, "play");
+    const button = make("button", "play");
     let timer;
     const stop = () => { timer = clearInterval(timer); button.textContent = "play"; };
     const next = () => (read() < options.max ? read.to(read() + 1) : loops ? read.to(0) : stop());
@@ -74,7 +74,7 @@ const panel = (() => {
     shown.set = (value, digits = 4) => {
       shown.dataset.value = value;
       const text = value.toFixed(digits);
-      shown.textContent = Number(text) === 0 ? (0).toFixed(digits) : text.replace("-", "\u2212");
+      shown.textContent = text.replace("-", Number(text) ? "\u2212" : "");
       return shown;
     };
     return shown;
@@ -87,16 +87,19 @@ const panel = (() => {
     return () => input.checked;
   }
 
-  // A choice of few, which are all in sight; each may have a colour of its own.
+  // A choice of few, all in sight; each may have a colour of its own.
   function radios(controls, name, texts, changed, first = 0, colors = []) {
     const inputs = texts.map((_, k) => make("input", { type: "radio", name, ...(k === first && { checked: "" }) }));
     for (const input of inputs) input.addEventListener("input", changed);
     controls.append(make("div.choice", { role: "radiogroup", "aria-label": name },
       ...inputs.map((input, k) => make("label", input, make(`span.${colors[k] ?? ""}`, texts[k])))));
-    return () => inputs.findIndex((input) => input.checked);
+    const read = () => inputs.findIndex((input) => input.checked);
+    read.to = (k) => inputs[k].click();
+    return read;
   }
 
-  // Curves over 0, 1, 2, ..., dots at a cursor that follows the pointer, and a shade below the first values.
+  // Curves over 0, 1, 2, ..., dots at a cursor, and a shade below the first values of one. `move` is told where the
+  // pointer is on both axes, and whether it was just pressed.
   function plot(over, count, move, ...names) {
     const x = (at) => 4 + 2 * at, wide = x(count) + 2, shade = make("path.shade"), cursor = make("path.now");
     const lines = names.map((name) => make(`path.curve ${name}`)), dots = names.map((name) => make(`path.dot ${name}`));
@@ -104,12 +107,14 @@ const panel = (() => {
     const high = make("span.high"), low = make("span.low");
     const box = make("div.axes", { "aria-hidden": "true" }, high, low, svg,
       make("div.under", ...[0, over, count - 1].map((text) => make("span", text))));
-    const follow = ({ clientX }) => {
-      const { left, width } = svg.getBoundingClientRect();
-      move(Math.round(((clientX - left) / width * wide - x(0)) / 2));
+    let value;
+    const follow = (event) => {
+      const { x: right, y: down } = point(svg, event);
+      move(Math.round(right / 2) - 2, value(down), event.type === "pointerdown");
     };
     drag(svg, () => follow);
-    box.draw = (at, from, to, curves, first = 0) => {
+    box.draw = (at, from, to, curves, first = 0, one = 0) => {
+      value = (down) => from + (to - from) * (78 - down) / 74;
       const y = (value) => (78 - 74 * (value - from) / (to - from)).toFixed(1);
       const path = (values) => `M ${values.map((value, at) => `${x(at)} ${y(value)}`).join(" L ")}`;
       [low.textContent, high.textContent] = [from, to].map((end) => String(end).replace("-", "\u2212"));
@@ -118,13 +123,13 @@ const panel = (() => {
         lines[k].setAttribute("d", path(values));
         dots[k].setAttribute("d", `M ${x(at)} ${y(values[at])} h 0.01`);
       });
-      if (first) shade.setAttribute("d", `${path(curves[0].slice(0, first))} V 78 H 4`);
+      if (first) shade.setAttribute("d", `${path(curves[one].slice(0, first))} V 78 H 4`);
     };
     return box;
   }
 
   function dial(className, radius = 40) {
-    const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
+    const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}` },
       make("circle", { r: radius, class: "rim" }));
     svg.hand = (name, length = radius) => {
       const line = make(`line.hand ${name}`, { x1: 0, y1: 0 });
@@ -137,6 +142,10 @@ const panel = (() => {
         }
       };
     };
+    svg.pull = (grab) => drag(svg, (event) => { // as `drag`, told of angles
+      const angle = (event) => { const { x, y } = point(svg, event); return Math.atan2(-y, x); }, follow = grab(angle(event));
+      return (event) => follow(angle(event));
+    });
     return svg;
   }
 
@@ -160,6 +169,7 @@ const panel = (() => {
     return grid;
   }
 
+  const wrap = (angle) => angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI));
   const frequency = (pair, width, base) => base ** (-2 * pair / width);
 
   function softmax(scores) {
@@ -206,5 +216,5 @@ const panel = (() => {
     }
   }
 
-  return { make, drag, paint, slider, player, radios, number, check, plot, dial, dials, frequency, softmax, dot, mean, still, shy, home, address, place };
+  return { make, drag, point, paint, slider, player, radios, number, check, plot, dial, dials, wrap, frequency, softmax, dot, mean, still, shy, home, address, place };
 })();

@@ -3,7 +3,7 @@
 "use strict";
 
 panel.place("Pull the query", function pull(live, { keys, values, query, scale, widths }, controls, said) {
-  const { make, drag, slider, number, check, softmax, dot, mean } = panel;
+  const { make, drag, point, slider, number, check, softmax, dot, mean } = panel;
   const UNIT = 44, STEP = 5 * Math.PI / 180, LONGEST = 1.1, LOW = "\u2080\u2081\u2082", STEEPEST = 0.25; // of a softmax: half against half
   const svg = (...children) => make("svg", { viewBox: "-60 -58 120 112" }, ...children);
   const at = ([x, y], far = 1) => [far * UNIT * x, -far * UNIT * y].map((c) => c.toFixed(2)); // y points up
@@ -23,12 +23,12 @@ panel.place("Pull the query", function pull(live, { keys, values, query, scale, 
     "aria-valuemin": 0, "aria-valuemax": 359 }, make("circle", { r: 14, class: "around" }), tip);
   const plane = svg(make("circle", { r: UNIT, class: "rim" }), ...hands,
     ...keys.map((key, j) => label(`k${LOW[j]}`, key, "key")), hand, grip);
-  const corners = values.map((value) => at(value).join(" ")).join(" L ");
+  const corners = values.map((value) => at(value)).join(" L ");
   const threads = values.map(() => make("line.thread"));
   const output = make("circle.output", { r: 6 });
   const hull = svg(make("path", { d: `M ${corners} Z`, class: "hull" }), ...threads, output,
     ...values.map((value, j) => label(`v${LOW[j]}`, value, "value")));
-  hull.ariaHidden = "true";
+  plane.ariaHidden = null;
 
   const bar = (text, name, role) => {
     const fill = make("i", { class: role }), score = make("span.score"), shown = number(name);
@@ -66,29 +66,25 @@ panel.place("Pull the query", function pull(live, { keys, values, query, scale, 
     query = [x * shrink, y * shrink];
     draw();
   }
-  const turned = (angle, longer) => {
-    const length = Math.max(0.05, Math.hypot(...query) + longer), from = Math.atan2(query[1], query[0]) + angle;
-    to([length * Math.cos(from), length * Math.sin(from)]);
-  };
-  const follow = ({ clientX, clientY }) => {
-    const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(plane.getScreenCTM().inverse());
-    to([x / UNIT, -y / UNIT]);
-  };
   drag(plane, () => {
     live.classList.add("held");
-    return follow;
+    return (event) => {
+      const { x, y } = point(plane, event);
+      to([x / UNIT, -y / UNIT]);
+    };
   }, () => live.classList.remove("held"));
   grip.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, 0.05], ArrowDown: [0, -0.05] }[event.key];
     if (!move) return;
     event.preventDefault();
-    turned(...move);
+    const length = Math.max(0.05, Math.hypot(...query) + move[1]), angle = Math.atan2(query[1], query[0]) + move[0];
+    to([length * Math.cos(angle), length * Math.sin(angle)]);
   });
 
   const size = (k) => Math.round(2 ** (k / 4));
-  const steps = widths && slider(controls, "width", "width d", { min: 8, max: 40, value: 8, write: (k) => String(size(k)) }, () => draw());
+  const steps = widths && slider(controls, "width", "width d", { min: 8, max: 40, value: 8, write: (k) => String(size(k)) }, draw);
   const width = () => (widths ? size(steps()) : 1);
-  const divided = widths && check(controls, "divide", "divide by \u221ad", () => draw());
+  const divided = widths && check(controls, "divide", "divide by \u221ad", draw);
   live.append(...(widths ? [controls] : []), make("div.planes",
     make("figure", plane, make("figcaption", "pull the query")),
     make("figure", hull, make("figcaption", "output (", place[0], ", ", place[1], ")")),

@@ -8,7 +8,6 @@ panel.place("Attention around a ring", function ring(live, { workers, balanced }
   const boxes = (kind, word, y) => all.map((r) => make(`g.${kind}`,
     make("rect", { x: -24, y, width: 48, height: 18 }), make("text", { y: y + 12.5 }, `${word} ${r}`)));
   const queries = boxes("query", "queries", -18), keys = boxes("key", "keys", 0);
-  const svg = (viewBox, ...drawn) => make("svg", { viewBox, "aria-hidden": "true" }, ...drawn);
   const cells = text.map((row) => text.map((x) => make("rect", { x, y: row + holder(row) / 2, width: 0.9, height: 0.9 })));
   const lines = all.map(() => make("p")), sum = (pairs) => pairs.reduce((a, b) => a + b, 0);
 
@@ -31,9 +30,9 @@ panel.place("Attention around a ring", function ring(live, { workers, balanced }
     said.replaceChildren(make("strong", "time ", ...told("time", longest)), ": a step takes as long as its busiest worker");
   }
 
-  const step = player(controls, "step", { max: workers - 1, value: 0 }, () => draw());
-  const mask = radios(controls, "mask", ["no mask", "causal", "causal, balanced"], () => draw());
-  live.append(controls, make("div.sides", svg("-88 -80 176 160", make("circle", { r: 60, class: "rim" }), ...queries, ...keys),
-    make("div.work", svg(`0 0 ${n} ${n + workers / 2 - 0.5}`, ...cells.flat()), make("div", ...lines))), said);
+  const step = player(controls, "step", { max: workers - 1, value: 0 }, draw);
+  const mask = radios(controls, "mask", ["no mask", "causal", "causal, balanced"], draw);
+  live.append(controls, make("div.sides", make("svg", { viewBox: "-88 -80 176 160" }, make("circle", { r: 60, class: "rim" }), ...queries, ...keys),
+    make("div.work", make("svg", { viewBox: `0 0 ${n} ${n + workers / 2 - 0.5}` }, ...cells.flat()), make("div", ...lines))), said);
   draw();
 });

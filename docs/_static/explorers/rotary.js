@@ -2,7 +2,7 @@
 "use strict";
 
 panel.place("Move query and key", function rotary(live, given, controls, said) {
-  const { make, slider, number, dial, plot, frequency, dot } = panel;
+  const { make, slider, number, dial, plot, wrap, frequency, dot } = panel;
   const Q = [1, 0, 0.5, 0.5], K = [0.8, 0.6, 0.6, -0.2], WIDTH = 4, BASE = 10000, SHIFTS = 64;
   const waves = (p, c) => [Math.cos, Math.sin].map((wave) => wave(p * frequency(c >> 1, WIDTH, BASE)));
   const rotated = (x, p) => x.map((value, c) => {
@@ -16,31 +16,36 @@ panel.place("Move query and key", function rotary(live, given, controls, said) {
     const svg = dial("", 44), arc = make("path.between"), angle = number(`angle-${j}`);
     svg.append(arc);
     const box = make("figure", svg, make("figcaption", make("strong", `pair ${j}`), make("span", "angle ", angle, "\u00b0")));
-    return { j, arc, angle, query: svg.hand("query"), key: svg.hand("key"), box };
+    const face = { j, arc, angle, query: svg.hand("query"), key: svg.hand("key"), box };
+    svg.pull((start) => { // the query takes the key along, the key changes the offset
+      const [query, key] = face.ends.map((end) => Math.abs(wrap(start - end))), held = Number(key < query);
+      return (angle) => {
+        const by = wrap(angle - face.ends[held]) / frequency(j, WIDTH, BASE);
+        if (held) distance.to(distance() - by); else shift.to(shift() + by);
+      };
+    });
+    return face;
   });
   const curves = plot("shift of both", SHIFTS, (at) => shift.to(at), "additive", "rotary");
-  const results = { rotary: number("rotary"), additive: number("additive") };
+  const [additive, rotary] = ["additive", "rotary"].map(number);
 
   function draw() {
     const s = shift(), offset = distance(), [i, j] = [s + 8, s + 8 - offset];
     const [q, k] = [rotated(Q, i), rotated(K, j)];
     for (const face of faces) {
-      const c = 2 * face.j, put = (hand, [x, y], far) => hand(far * x / Math.hypot(x, y), far * y / Math.hypot(x, y));
-      put(face.query, q.slice(c), 1);
-      put(face.key, k.slice(c), 0.8);
-      const from = Math.atan2(k[c + 1], k[c]);
-      let between = Math.atan2(q[c + 1], q[c]) - from;
-      between -= 2 * Math.PI * Math.round(between / (2 * Math.PI));
+      const c = 2 * face.j, at = (angle, far) => [far * Math.cos(angle), far * Math.sin(angle)];
+      const [to, from] = face.ends = [q, k].map((x) => Math.atan2(x[c + 1], x[c])), between = wrap(to - from);
+      face.query(...at(to, 1));
+      face.key(...at(from, 0.8));
       face.angle.set(between * 180 / Math.PI, 1);
-      const at = (angle) => `${(20 * Math.cos(angle)).toFixed(2)} ${(-20 * Math.sin(angle)).toFixed(2)}`;
-      face.arc.setAttribute("d", `M ${at(from)} A 20 20 0 0 ${between > 0 ? 0 : 1} ${at(from + between)}`);
+      face.arc.setAttribute("d", `M ${at(-from, 20)} A 20 20 0 0 ${Number(between < 0)} ${at(-to, 20)}`);
     }
-    results.rotary.set(score(rotated, i, j));
-    results.additive.set(score(added, i, j));
+    rotary.set(score(rotated, i, j));
+    additive.set(score(added, i, j));
     const lines = [added, rotated].map((encode) => Array.from({ length: SHIFTS }, (_, t) => score(encode, t + 8, t + 8 - offset)));
     curves.draw(s, Math.floor(2 * Math.min(...lines.flat())) / 2, Math.ceil(2 * Math.max(...lines.flat())) / 2, lines);
-    said.textContent = `Query at ${i}, key at ${j}: rotary score ${results.rotary.textContent}, `
-      + `additive score ${results.additive.textContent}.`;
+    said.textContent = `Query at ${i}, key at ${j}: rotary score ${rotary.textContent}, `
+      + `additive score ${additive.textContent}.`;
   }
   const distance = slider(controls, "offset", "query ahead of key by", { min: -8, max: 8, value: 3,
     write: (value) => String(value).replace("-", "\u2212") }, draw);
@@ -48,7 +53,7 @@ panel.place("Move query and key", function rotary(live, given, controls, said) {
   live.append(controls, make("div.sides",
     make("div", make("div.dials", ...faces.map(({ box }) => box)),
       make("p.name", make("span.key-to query", "query"), make("span.key-to key", "key"))),
-    make("div", make("p.name", "score", make("span.key-to rotary", "rotary ", results.rotary),
-      make("span.key-to additive", "additive ", results.additive)), curves)), said);
+    make("div", make("p.name", "score", make("span.key-to rotary", "rotary ", rotary),
+      make("span.key-to additive", "additive ", additive)), curves)), said);
   draw();
 });

@@ -1,4 +1,4 @@
-// What a released model wrote after longer and longer texts: all of it was recorded, nothing runs here.
+// What a released model wrote after longer and longer texts: all of it recorded.
 "use strict";
 
 panel.place("What the model writes", function says(live, { trained, lengths, prompts, ways }, controls, said) {

@@ -39,12 +39,12 @@ panel.place("A state of four by four", function state(live, { nouns, facts }, co
       ...(heard.length ? heard.flatMap((x, at) => [at ? ", " : "", `${nouns[x]} `, answers[x]]) : ["The state says nothing"]), ".");
   }
 
-  const corrects = radios(controls, "writing", ["add", "correct (delta rule)"], () => draw(), 1);
-  const step = player(controls, "facts", { max: facts.length, value: facts.length, write: (k) => `${k} of ${facts.length}` }, () => draw());
-  const gate = slider(controls, "gate", "decay e\u1d4d", { min: 50, max: 100, value: 100, write: (g) => (g / 100).toFixed(2) }, () => draw());
-  const beta = slider(controls, "beta", "\u03b2", { min: 0, max: 100, value: 100, write: (b) => (b / 100).toFixed(2) }, () => draw());
-  const back = check(controls, "back", "in reverse order", () => draw());
-  live.append(controls, make("div.sides", make("svg", { viewBox: "-1.05 -0.6 5.1 4.65", "aria-hidden": "true" }, ...columns, ...rows, ...spots.map(({ node }) => node)),
+  const corrects = radios(controls, "writing", ["add", "correct (delta rule)"], draw, 1);
+  const step = player(controls, "facts", { max: facts.length, value: facts.length, write: (k) => `${k} of ${facts.length}` }, draw);
+  const gate = slider(controls, "gate", "decay e\u1d4d", { min: 50, max: 100, value: 100, write: (g) => (g / 100).toFixed(2) }, draw);
+  const beta = slider(controls, "beta", "\u03b2", { min: 0, max: 100, value: 100, write: (b) => (b / 100).toFixed(2) }, draw);
+  const back = check(controls, "back", "in reverse order", draw);
+  live.append(controls, make("div.sides", make("svg", { viewBox: "-1.05 -0.6 5.1 4.65" }, ...columns, ...rows, ...spots.map(({ node }) => node)),
     make("ol", ...told)), said);
   draw();
 });

@@ -9,7 +9,7 @@ panel.place("Attention in tiles", function tiles(live, { rows, values, size, fir
   const bars = rows.map((row, i) => row.map((_, j) => rect("bar", j + 0.15, i + 0.08, 0.7, 0.92)));
   const keys = rect("key", 0, -0.7, size, 0.5), queries = rect("query", -0.7, 0, 0.5, size);
   const word = (text, x, transform) => make("text", { x, y: -1, transform }, text);
-  const square = make("svg", { viewBox: `-1.7 -1.7 ${n + 1.8} ${n + 1.8}`, "aria-hidden": "true" }, ...boxes, ...bars.flat(), keys, queries,
+  const square = make("svg", { viewBox: `-1.7 -1.7 ${n + 1.8} ${n + 1.8}` }, ...boxes, ...bars.flat(), keys, queries,
     rect("key strip", 0, -0.7, n, 0.5), rect("query strip", -0.7, 0, 0.5, n), word("keys and values", n / 2, ""), word("queries", -n / 2, "rotate(-90)"));
   boxes.forEach((box, k) => (box.onclick = () => step.to(k)));
   const states = rows.slice(0, size).map(() => make("div.state"));
@@ -43,7 +43,7 @@ panel.place("Attention in tiles", function tiles(live, { rows, values, size, fir
     });
   }
 
-  const step = player(controls, "tile", { max: order.length - 1, value: first }, () => draw());
+  const step = player(controls, "tile", { max: order.length - 1, value: first }, draw);
   live.append(controls, make("div.sides", square, make("div", { role: "status" }, ...states)));
   draw();
 });

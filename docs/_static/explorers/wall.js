@@ -2,13 +2,12 @@
 "use strict";
 
 panel.place("The maps of all schemes", function wall(live, { schemes, chips, maps: packed }, controls, said) {
-  const { make, paint, slider, number, check, still, shy, home } = panel;
+  const { make, paint, slider, number, check, home } = panel;
   const LONG = 64, SEEN = 24, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
-  const SWEEP = 8, PACE = 180; // milliseconds for each token
   const grid = make("div.maps"), steady = number("still"), left = make("span"), moved = make("span.moves");
   said.append(make("strong", steady, ` of ${schemes.length}`), " stand still", moved, left);
   steady.textContent = schemes.length; // until the maps are unpacked
-  let maps, before, sweep;
+  let maps, before;
 
   const tiles = schemes.map(({ name, place, anchor, has }) => {
     if (place !== before) grid.append(make("strong", before = place));
@@ -57,10 +56,4 @@ panel.place("The maps of all schemes", function wall(live, { schemes, chips, map
     maps = new Uint8Array(bytes);
     draw();
   });
-  // Once, as a pointer comes near, all move by a few tokens.
-  const near = () => {
-    sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) clearInterval(sweep); }, PACE);
-  };
-  if (!still) grid.addEventListener("pointerenter", near, { once: true });
-  shy(live, said, () => { grid.removeEventListener("pointerenter", near); clearInterval(sweep); });
 });
