@@ -76,6 +76,9 @@ def latent_weights(**changed):
         "value_weight": floats(3, 10),
         "output_weight": floats(10, 8),
         "num_heads": 2,
+        "raw": False,
+        "gate_weight": None,
+        "temperature": None,
     }
     return contract.latent_weights(SimpleNamespace(**{**weights, **changed}))
 

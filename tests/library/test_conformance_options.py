@@ -31,6 +31,7 @@ UNSEEN = {
 REPLACED = {"rotary": [{"frequencies", "base"}, {"frequencies", "rotary_dim"}]}
 SAME = {("swin", "first example"), ("swin_v2", "first example")}  # one row of positions
 SAME |= {("latent", "decoding at 0")}  # a token that attends to itself only
+SAME |= {("document_mask", "decoding at 0")}  # its queries are its keys
 every_scheme = pytest.mark.parametrize("scheme", names())
 
 
