@@ -2,6 +2,9 @@
 
 import json
 
+import numpy as np
+from scipy.stats import t as student
+
 from tests.nightly import recording
 
 FOLDER = recording.RECORDS / "studies"
@@ -26,3 +29,10 @@ def save(task, made_from, name, entry, folder=FOLDER):
     head = json.dumps(made_from)
     text = f'{{\n "made_from": {head},\n "cells": {{\n{lines}\n }}\n}}\n'
     recording.write(folder / f"{task}.json", text)
+
+
+def interval(numbers):
+    """The mean of a number per seed, and how far its 95 % interval reaches to each side, by Student's t."""
+    numbers = np.asarray(numbers, float)
+    spread = numbers.std(axis=0, ddof=1) / np.sqrt(len(numbers))
+    return numbers.mean(axis=0), student.ppf(0.975, len(numbers) - 1) * spread
