@@ -26,6 +26,7 @@ WEIGHTS = {
     "api/": 0.2,
     "questions/": 0.3,
     "models/": 0.3,
+    "reference/models": 0.6,
 }  # of words, beside those of chapters
 WEIGHTS |= dict.fromkeys(ENGINES, 0.5)
 

@@ -5,7 +5,7 @@ panel.place("Pairs on circles, beside binary digits", function pairs(live, given
   const { make, player, radios, number, dial, wrap, frequency } = panel;
   const WIDTH = 8, BITS = 6, BASES = [10, 100, 1000, 10000];
   const cells = Array.from({ length: BITS }, (_, k) => {
-    const worth = 1 << (BITS - 1 - k), cell = make("button.bit", { "aria-label": `digit of ${worth}` });
+    const worth = 1 << (BITS - 1 - k), cell = make("button.bit");
     cell.onclick = () => position.to(position() ^ worth);
     return cell;
   });
@@ -32,6 +32,7 @@ panel.place("Pairs on circles, beside binary digits", function pairs(live, given
     const binary = i.toString(2).padStart(BITS, "0");
     cells.forEach((cell, k) => {
       cell.textContent = binary[k];
+      cell.ariaLabel = `${binary[k]}, digit of ${1 << (BITS - 1 - k)}`;
       cell.ariaPressed = binary[k] === "1";
     });
     said.textContent = `Position ${i} is ${binary} in binary. `
