@@ -1,6 +1,5 @@
 """A layer with the delta rule: projections, a short convolution, gates, and a state in place of a cache."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
@@ -18,7 +17,9 @@ from posattn.jax.attention.convolution import short_convolution
 from posattn.jax.attention.delta import gated_delta, kimi_delta
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.state_cache import StateCache
+from posattn.jax.models.head_norm import normed
 from posattn.jax.models.layer_plan import from_config
+from posattn.jax.models.projections import glorot
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -138,11 +139,7 @@ class DeltaAttention:
         )
         dtype = jnp.result_type(float if dtype is None else dtype)
         first, second, *keys = jax.random.split(rng, len(sizes.matrices) + 2)
-        weights = {
-            f"{name}_weight": math.sqrt(6 / sum(shape))
-            * jax.random.uniform(key, shape, dtype, -1, 1)
-            for key, (name, shape) in zip(keys, sizes.matrices.items(), strict=True)
-        }
+        weights = glorot(keys, sizes.matrices, dtype)
         shape = sizes.width, sizes.taps
         rates = jax.random.uniform(second, (sizes.num_heads,), dtype, 0.01, 16)
         return cls(
@@ -239,8 +236,7 @@ class DeltaAttention:
         rule = gated_delta if log_gates.ndim == beta.ndim else kimi_delta
         state = None if cache is None else cache.state
         heads, state = rule(query, key, value, log_gates, beta, state=state, **passed)
-        square = jnp.mean(heads**2, axis=-1, keepdims=True)
-        heads = self.norm_weight * heads * jax.lax.rsqrt(square + self.eps)
+        heads = normed(heads, self.norm_weight, self.eps)
         narrow = x if self.gate_down_weight is None else x @ self.gate_down_weight
         gate = split_heads((narrow @ self.gate_weight).astype(wide), sizes.num_heads)
         gate = jax.nn.silu(gate) if self.gate == "silu" else jax.nn.sigmoid(gate)
