@@ -123,12 +123,9 @@ def _by_key_head(taken, delta, shapes):
     groups = delta.num_heads // heads
     each = groups * delta.value_dim
     found = {}
+    widths = [delta.key_dim] * 2 + [each] * 2
     for name, roles, sizes in (
-        (
-            "in_proj_qkvz",
-            ("query", "key", "value", "gate"),
-            [delta.key_dim] * 2 + [each] * 2,
-        ),
+        ("in_proj_qkvz", ("query", "key", "value", "gate"), widths),
         ("in_proj_ba", ("beta", "decay"), [groups] * 2),
     ):
         rows = taken(f"{name}.weight", (heads * sum(sizes), dim))
