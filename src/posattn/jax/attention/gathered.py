@@ -1,5 +1,8 @@
 """Attention to selected keys: they are gathered for some queries at a time, and again for their gradients."""
 
+from dataclasses import replace
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -23,23 +26,29 @@ def suits(call):
 
 def attend(call):
     """Attention, some queries at a time."""
-    query, key, value, select = call.query, call.key, call.value, jnp.asarray(call.select)
+    query, n_k, select = call.query, call.key.shape[-2], jnp.asarray(call.select)
+    mask = of_pairs(call.mask, call.positions, (*query.shape[:-1], n_k))
+    held = HELD // (select.shape[-1] * query.shape[-1])
+    rows = max(1, min(query.shape[-2], held))
+    return _gathered(replace(call, mask=None, select=select), mask, rows=rows)
+
+
+@partial(jax.jit, static_argnames="rows")  # else a call would compile its loops again
+def _gathered(call, mask, *, rows):
+    """The same with an array for a mask, and so many queries."""
+    query, key, value, select = call.query, call.key, call.value, call.select
     if query.ndim == 2:
         query, key, value = query[None], key[None], value[None]
     select = select if select.ndim == query.ndim else select[..., None, :, :]
-    *batch, heads, n_q, width = query.shape
-    n_k, count, parts = (
-        key.shape[-2],
-        select.shape[-1],
-        max(key.shape[-3], select.shape[-3]),
-    )
+    *batch, heads, n_q, _ = query.shape
+    n_k, count = key.shape[-2], select.shape[-1]
+    parts = max(key.shape[-3], select.shape[-3])
     groups, seen = (*batch, parts, heads // parts), _once(select, n_k)
     if call.causal:
         seen = seen & (select <= jnp.arange(n_k - n_q, n_k)[:, None])
     select = jnp.clip(select, 0, n_k - 1)
     seen, select = (_of_parts(x, (*batch, parts, n_q, count)) for x in (seen, select))
-    seen, rows = seen[..., None, :, :], max(1, min(n_q, HELD // (count * width)))
-    mask = of_pairs(call.mask, call.positions, (*call.query.shape[:-1], n_k))
+    seen = seen[..., None, :, :]
     if mask is not None:
         mask = jnp.broadcast_to(mask, (*query.shape[:-1], n_k)).reshape(*groups, n_q, n_k)
         seen = seen & jnp.take_along_axis(mask, select[..., None, :, :], axis=-1)
