@@ -1,10 +1,9 @@
 """Layers with the delta rule in a configuration: which arrays of a whole model are their weights."""
 
 from posattn import contract
-from posattn.configs.reading import chosen
 from posattn.configs.weights import LLAMA, refuse_left_over
 
-__all__ = ["chosen_delta", "delta_weights"]
+__all__ = ["as_delta", "delta_weights"]
 
 FAMILIES = "Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next"
 QWEN = {
@@ -34,15 +33,14 @@ MODULES = dict.fromkeys(("kimi_linear", "glm5_next_text"), "layers.{}.self_attn.
 CONVOLVED = tuple(f"{part}_conv1d.weight" for part in "qkv")  # of older checkpoints
 
 
-def chosen_delta(config, layer):
-    """The plan of a model and one of its layers with the delta rule, or a ValueError."""
-    plan, found = chosen(config, layer, recurrent=True)
-    if found.delta is None:
+def as_delta(layer):
+    """The sizes of a layer with the delta rule, or a ValueError."""
+    if layer.delta is None:
         raise ValueError(
-            f"layer {found.index} must be one with the delta rule, got {found.kind!r}; "
+            f"layer {layer.index} must be one with the delta rule, got {layer.kind!r}; "
             f"DeltaAttention builds those of {FAMILIES}"
         )
-    return plan, found
+    return layer.delta
 
 
 def delta_weights(state, plan, index):
@@ -125,12 +123,9 @@ def _by_key_head(taken, delta, shapes):
     groups = delta.num_heads // heads
     each = groups * delta.value_dim
     found = {}
+    widths = [delta.key_dim] * 2 + [each] * 2
     for name, roles, sizes in (
-        (
-            "in_proj_qkvz",
-            ("query", "key", "value", "gate"),
-            [delta.key_dim] * 2 + [each] * 2,
-        ),
+        ("in_proj_qkvz", ("query", "key", "value", "gate"), widths),
         ("in_proj_ba", ("beta", "decay"), [groups] * 2),
     ):
         rows = taken(f"{name}.weight", (heads * sum(sizes), dim))
