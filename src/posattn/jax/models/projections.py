@@ -145,6 +145,14 @@ def queries_and_keys(layer, inputs, cache=None):
     return Heads(q, k, None, positions, inputs.causal, masks, added)
 
 
+def borrowed(layer, inputs, lent):
+    """Heads with the layer's own queries, and keys and values of an earlier layer."""
+    q = affine(inputs.query, layer.query_weight, layer.query_bias)
+    q = split_heads(q, layer.num_heads)
+    q = q if layer.query_norm is None else layer.query_norm(q)
+    return lent._replace(query=rotated(layer.rotate, 0, q, lent.positions.query))
+
+
 def values(layer, value):
     """The heads of values."""
     v = affine(value, layer.value_weight, layer.value_bias)

@@ -1,6 +1,7 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from posattn.torch.models.lightning import LightningIndexer
 from posattn.torch.models.projections import (
     Inputs,
     as_given,
+    borrowed,
     chosen,
     gated,
     made_by,
@@ -281,13 +283,8 @@ class MultiHeadAttention(nn.Module):
         warn_of_no_dropout(self, rng)
         at = query_positions, key_positions, coordinates
         contract.indexed(self.indexer, key, coordinates, select, cache)
-        heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
-        if cache is not None:
-            heads, cache = remember(self, heads, cache, query_positions is None)
-        if self.indexer is not None:
-            select, cache = chosen(self, query, heads, cache)
-        mixed = attend(self, heads, rng, select)
-        out = self.output(gated(self, merge_heads(mixed), query))
+        inputs = Inputs(query, key, value, mask, causal, bias, *at)
+        out, cache, _ = called(self, inputs, cache, rng, select)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -321,13 +318,32 @@ class MultiHeadAttention(nn.Module):
             nothing.
         """
         at = query_positions, key_positions, coordinates
-        inputs = Inputs(query, key, None, mask, causal, bias, *at)
-        heads = queries_and_keys(self, inputs)
-        options = options_of(self, heads)
         contract.indexed(self.indexer, key, coordinates)
-        if self.indexer is not None:
-            options["select"] = chosen(self, query, heads, None)[0]
-        return definition.weights(as_mask(call_of(heads, options)))
+        return weights(self, Inputs(query, key, None, mask, causal, bias, *at))
+
+
+def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
+    """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
+    if lent is not None:
+        heads = borrowed(layer, inputs, lent)
+    else:
+        heads = project(layer, inputs, cache)
+        if cache is not None:
+            heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    if layer.indexer is not None:
+        select, cache = chosen(layer, inputs.query, heads, cache)
+    mixed = attend(layer, heads, rng, select)
+    return layer.output(gated(layer, merge_heads(mixed), inputs.query)), cache, heads
+
+
+def weights(layer, inputs, lent=None):
+    """How much each query attends to each key, which may be one of `lent`."""
+    made = queries_and_keys if lent is None else partial(borrowed, lent=lent)
+    heads = made(layer, inputs)
+    options = options_of(layer, heads)
+    if layer.indexer is not None:
+        options["select"] = chosen(layer, inputs.query, heads, None)[0]
+    return definition.weights(as_mask(call_of(heads, options)))
 
 
 def remember(layer, heads, cache, follow):
