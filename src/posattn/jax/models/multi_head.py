@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -29,11 +28,10 @@ from posattn.jax.models.projections import (
     chosen,
     drawn,
     gated,
-    mask_of,
+    options_of,
     project,
     queries_and_keys,
     remember,
-    sinks_and_cap,
 )
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
@@ -350,14 +348,11 @@ class MultiHeadAttention:
 
 def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
     """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
-    lost = None
-    if lent is not None:
-        heads = borrowed(layer, inputs, lent)
-    else:
-        heads = project(layer, inputs, cache)
-        if cache is not None:
-            lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
-            heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    lost, own = None, lent is None
+    heads = project(layer, inputs, cache) if own else borrowed(layer, inputs, lent)
+    if own and cache is not None:
+        lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
+        heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
     if layer.indexer is not None:
         select, cache = chosen(layer, inputs.query, heads, cache)
     mixed = attend(layer, heads, rng, select)
@@ -370,8 +365,7 @@ def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
 
 def weights(layer, inputs, lent=None):
     """How much each query attends to each key, which may be one of `lent`."""
-    made = queries_and_keys if lent is None else partial(borrowed, lent=lent)
-    heads = made(layer, inputs)
+    heads = borrowed(layer, inputs, lent) if lent else queries_and_keys(layer, inputs)
     options = options_of(layer, heads)
     if layer.indexer is not None:
         options["select"] = chosen(layer, inputs.query, heads, None)[0]
@@ -392,12 +386,6 @@ def attend(layer, heads, rng, select=None):
     at = heads.positions
     options |= {"query_positions": at.query, "key_positions": at.key}
     return layer.attention(heads.query, heads.key, heads.value, **options)
-
-
-def options_of(layer, heads):
-    """What an attention is told, but for positions."""
-    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
-    return said | {"scale": layer.scale} | sinks_and_cap(layer)
 
 
 def call_of(heads, options):

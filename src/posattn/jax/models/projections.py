@@ -214,7 +214,9 @@ def chosen(layer, x, heads, cache):
     return layer.indexer(x, x, key, heads.positions.query, **at), cache
 
 
-def sinks_and_cap(layer):
-    """What the layer says of its weights: its sinks and its cap, where it has them."""
+def options_of(layer, heads):
+    """What an attention is told, but for positions."""
+    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
     given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
-    return {name: x for name, x in given.items() if x is not None}
+    there = {name: x for name, x in given.items() if x is not None}
+    return said | {"scale": layer.scale} | there

@@ -1,7 +1,6 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,12 +26,11 @@ from posattn.torch.models.projections import (
     chosen,
     gated,
     made_by,
-    mask_of,
+    options_of,
     project,
     queries_and_keys,
     registered,
     rotated,
-    sinks_and_cap,
 )
 from posattn.torch.validated import validated
 
@@ -324,12 +322,10 @@ class MultiHeadAttention(nn.Module):
 
 def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
     """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
-    if lent is not None:
-        heads = borrowed(layer, inputs, lent)
-    else:
-        heads = project(layer, inputs, cache)
-        if cache is not None:
-            heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    own = lent is None
+    heads = project(layer, inputs, cache) if own else borrowed(layer, inputs, lent)
+    if own and cache is not None:
+        heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
     if layer.indexer is not None:
         select, cache = chosen(layer, inputs.query, heads, cache)
     mixed = attend(layer, heads, rng, select)
@@ -338,8 +334,7 @@ def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
 
 def weights(layer, inputs, lent=None):
     """How much each query attends to each key, which may be one of `lent`."""
-    made = queries_and_keys if lent is None else partial(borrowed, lent=lent)
-    heads = made(layer, inputs)
+    heads = borrowed(layer, inputs, lent) if lent else queries_and_keys(layer, inputs)
     options = options_of(layer, heads)
     if layer.indexer is not None:
         options["select"] = chosen(layer, inputs.query, heads, None)[0]
@@ -385,12 +380,6 @@ def attend(layer, heads, rng, select=None):
     at = (None, None) if heads.aligned else heads.positions
     options |= {"query_positions": at[0], "key_positions": at[1]}
     return layer.attention(heads.query, heads.key, heads.value, **options)
-
-
-def options_of(layer, heads):
-    """What an attention is told, but for positions."""
-    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
-    return said | {"scale": layer.scale} | sinks_and_cap(layer)
 
 
 def call_of(heads, options):
