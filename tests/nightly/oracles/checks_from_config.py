@@ -72,7 +72,8 @@ FAMILIES = {
         "sliding_attention": DEFAULT,
         "full_attention": DEFAULT | {"rope_type": "proportional", "partial_rotary_factor": 0.5},
     }, "layer_types": ["sliding_attention", "full_attention"] * 2, "global_head_dim": 16,
-        "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 40, "num_kv_shared_layers": 0}),
+        "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 40, "num_kv_shared_layers": 0,
+        "attention_k_eq_v": True, "num_global_key_value_heads": 1}),
     "gpt-oss": ("GptOss", WINDOWED | EXPERTS | {"rope_parameters": YARN}),
     "SmolLM3": ("SmolLM3", ROPE),
     "OLMo 2": ("Olmo2", ROPE),
@@ -155,7 +156,8 @@ def model_of(family, **more):
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
-        corrections = [x for n, x in model.named_buffers() if "correction" in n]
+        named = model.named_buffers()
+        corrections = [x for n, x in named if "correction" in n or n.endswith("_scalar")]
         for array in (*model.parameters(), *corrections):
             array += 0.3 * torch.randn_like(array)
     return model
