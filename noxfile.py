@@ -103,7 +103,8 @@ def page(session: nox.Session) -> None:
         source = Path("docs", f"{name}.md")
         if not source.is_file():
             session.error(f"docs has no page {name}.md: name it as in its address")
-        sphinx(session, "html", str(source), fresh=False, env={"BOOK_PAGE": name})
+        one = ["-D", f"book_page={name}"]
+        sphinx(session, "html", str(source), settings=one, fresh=False)
         about = source.parent.name if source.parent.name == "questions" else source.stem
         checks = Path("tests", "pages", f"test_{about}.py")
         if checks.is_file():
@@ -300,9 +301,7 @@ def alone(session: nox.Session) -> None:
         session.error(refused)
 
 
-def run(
-    session: nox.Session, module: str | Path, *arguments: object, env: dict | None = None
-) -> None:
+def run(session: nox.Session, module: str | Path, *arguments: object) -> None:
     """Run a module or a file in the environment, with its programs first on the path.
 
     Most of them start two processes, and threads of two that share the cores wait for each other: with
@@ -318,7 +317,7 @@ def run(
         *([str(module)] if isinstance(module, Path) else ["-m", module]),
         *map(str, arguments),
         external=True,
-        env=settings | (env or {}),
+        env=settings,
     )
 
 
@@ -356,7 +355,6 @@ def sphinx(
     settings: Sequence[str] = (),
     doctrees: Path = DOCTREES,
     fresh: bool = True,
-    env: dict | None = None,
 ) -> Path:
     """Run one builder on the pages, which all builders share once they are executed.
 
@@ -371,7 +369,7 @@ def sphinx(
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
     options = ["-q", "-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
     options += ["-b", builder, *settings]
-    run(session, "sphinx", *options, "docs", out, *(pages or ["-a"]), env=env)
+    run(session, "sphinx", *options, "docs", out, *(pages or ["-a"]))
     return out
 
 

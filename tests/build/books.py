@@ -68,12 +68,12 @@ def copy(folder):
     (folder / "conf.py").write_text(CONF)
 
 
-def build(folder, builder="html", *only, processes=1):
+def build(folder, builder="html", *only, processes=1, options=()):
     """Build a book, or some of its pages; return where, the exit code and what was said."""
     out = folder / "build" / builder
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "--no-color"]
     command += ["-j", str(processes), "-b", builder, "-d", folder / "build" / "doctrees"]
-    command += [folder, out, *(folder / name for name in only)]
+    command += [*options, folder, out, *(folder / name for name in only)]
     done = subprocess.run(
         list(map(str, command)),
         env=os.environ | {"SOURCE_DATE_EPOCH": "1767225600"},  # when 2026 begins

@@ -6,8 +6,6 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `cells`: `myst_nb.ext.glue.extract_glue_data_cell` also notes which cell glued what, until MyST-NB keeps
   that with the cell; it joins the pieces of a stream, until MyST-NB's `nb_merge_streams` adds no line break.
 - `cells`: the role `{glue:text}` keeps the name of what it pastes, until MyST-NB's node has it.
-- `reading`: `sphinx.builders.make_chunks` deals pages out by their length, until Sphinx hands a process its
-  next page when it has read one.
 - `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
   without it two processes end in `KeyError: 0` (0.4.0, nine pages).
 - `api`: a port's class has the signature of its source, until autodoc sees it behind a mocked base class.
@@ -19,8 +17,8 @@ Some of it overrides or patches what a package offers no way to change. Each ent
   does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
 - `place`: the parts in furo's sidebar fold, and have numbers, until furo folds captions.
-- `reading`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported;
-  its `single_nb_execution` takes what was printed before, until its cache sees a change of the library.
+- `kernels`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported;
+  its `single_nb_execution` takes what was kept, until its cache sees a change of the library.
 - `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
 - `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
@@ -36,36 +34,35 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
 """
 
-from . import (
-    api,
-    badges,
-    cells,
-    complaints,
-    ebook,
-    exercises,
-    explorers,
-    figures,
-    models,
-    notebooks,
-    paper,
-    place,
-    reading,
-    scope,
-    search,
-    seen,
-    site,
-    slides,
-    twins,
-)
-
 PARTS = (
-    api, badges, cells, complaints, ebook, exercises, explorers, figures, models, notebooks, paper, place,
-    reading, scope, search, seen, slides, twins, site,
-)  # fmt: skip
+    *(
+        "api",
+        "badges",
+        "cells",
+        "ebook",
+        "exercises",
+        "explorers",
+        "figures",
+        "kernels",
+        "models",
+    ),
+    *(
+        "notebooks",
+        "paper",
+        "place",
+        "reading",
+        "scope",
+        "search",
+        "seen",
+        "slides",
+        "twins",
+        "site",
+    ),
+)
 
 
 def setup(app):
     """Set up every part."""
     for part in PARTS:
-        part.setup(app)
+        app.setup_extension(f"{__name__}.{part}")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,7 +6,6 @@ what to know of a model that has a trait, with the faults whose threads tell of 
 """
 
 import json
-import os
 import re
 from collections import Counter, defaultdict
 from functools import cache
@@ -284,8 +283,8 @@ def write(app):
     docs = Path(app.srcdir)
     if not (docs / "reference" / "models.md").is_file():
         return  # another book, such as those of the tests
-    folder, page = docs / HOME, os.environ.get("BOOK_PAGE", HOME)
-    if folder.is_dir() and not page.startswith(HOME):
+    folder, page = docs / HOME, app.config.book_page
+    if folder.is_dir() and page and not page.startswith(HOME):
         return  # one other page is built
     derived = pages(docs) | {".gitignore": "*\n"}
     folder.mkdir(exist_ok=True)
