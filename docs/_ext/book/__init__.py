@@ -12,7 +12,8 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `api`, `LongSignatures`: until Sphinx puts no `dl` into the `dt` of one (sphinx-doc/sphinx#11011).
 - `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
   highlighted as on the site, until it has a setting for that; the last column of its slides is closed, until
-  its writer does so; viewcode is kept out of the deck, until viewcode asks whether a builder wants it.
+  its writer does so.
+- `site`: viewcode is kept out of the deck and of a build of one page, until it asks whether it is wanted.
 - `ebook`: `Epub3Builder` packs files of one date, writes one style sheet, and declares MathML, until Sphinx
   does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
@@ -29,36 +30,16 @@ Some of it overrides or patches what a package offers no way to change. Each ent
   sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).
 - `search`: `StandaloneHTMLBuilder.search` is off, until another index may take the place of Sphinx's.
 - `site`: the log is configured, until accessible-pygments leaves that to others.
-- `site`, `MENDS`: until furo names its two `aside`, and docutils writes no `role="doc-biblioentry"`, which
-  DPUB-ARIA 1.1 deprecates.
-- `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
+- `site`, `OnlyOne`: until furo and sphinx-proof give no name twice on a page.
+- `page.html` of the templates: until furo names its two `aside`, and docutils writes no
+  `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
 """
 
 PARTS = (
-    *(
-        "api",
-        "badges",
-        "cells",
-        "ebook",
-        "exercises",
-        "explorers",
-        "figures",
-        "kernels",
-        "models",
-    ),
-    *(
-        "notebooks",
-        "paper",
-        "place",
-        "reading",
-        "scope",
-        "search",
-        "seen",
-        "slides",
-        "twins",
-        "site",
-    ),
-)
+    "api", "badges", "cells", "ebook", "exercises", "explorers", "figures", "kernels", "lines", "models",
+    "notebooks", "paper", "place", "reading", "scope", "search", "seen", "slides", "thumbnails", "twins",
+    "site",
+)  # fmt: skip
 
 
 def setup(app):

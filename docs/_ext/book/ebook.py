@@ -101,15 +101,13 @@ class Figures(SphinxPostTransform):
 
 
 class Unlink(SphinxPostTransform):
-    """Mend the links: those to pages that are not in the book are text, and names are unique."""
+    """Make text of links to pages that are not in the book."""
 
     default_priority = 700  # after all links are resolved
     builders = ("epub",)
 
     def run(self, **kwargs):
-        """Replace the links by what they hold, and take away the name that all theorems share."""
-        for section in self.document.findall(nodes.section):
-            section["ids"] = [name for name in section["ids"] if name != "proof-content"]
+        """Replace the links by what they hold."""
         here = posixpath.dirname(self.env.docname)
         for link in list(self.document.findall(nodes.reference)):
             if link.get("internal") and "refuri" in link:
