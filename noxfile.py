@@ -104,7 +104,8 @@ def page(session: nox.Session) -> None:
         source = Path("docs", f"{name}.md")
         if not source.is_file() and source.parent.name != "models":  # which are derived
             session.error(f"docs has no page {name}.md: name it as in its address")
-        one = ["-D", f"book_page={name}"]
+        # a deck shows what other pages computed
+        one = [] if source.parent.name == "slides" else ["-D", f"book_page={name}"]
         sphinx(session, "html", str(source), settings=one, fresh=False)
         about = source.parent.name if source.parent.name == "questions" else source.stem
         checks = Path("tests", "pages", f"test_{about}.py")

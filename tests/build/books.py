@@ -22,6 +22,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext
               "sphinx.ext.viewcode", "sphinx_design", "sphinx_proof", "sphinxcontrib.bibtex",
               "sphinxcontrib.katex", "book"]
 html_theme = "furo"
+html_domain_indices = False
 html_title = "A small book"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]

@@ -3,8 +3,6 @@
 Some of it overrides or patches what a package offers no way to change. Each entry says what would end it;
 `docs/_ext/upstream` has the patches that are ready to send:
 
-- `cells`: `myst_nb.ext.glue.extract_glue_data_cell` also notes which cell glued what, until MyST-NB keeps
-  that with the cell; it joins the pieces of a stream, until MyST-NB's `nb_merge_streams` adds no line break.
 - `cells`: the role `{glue:text}` keeps the name of what it pastes, until MyST-NB's node has it.
 - `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
   without it two processes end in `KeyError: 0` (0.4.0, nine pages).
@@ -19,12 +17,12 @@ Some of it overrides or patches what a package offers no way to change. Each ent
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
 - `place`: the parts in furo's sidebar fold, and have numbers, until furo folds captions.
 - `kernels`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported;
-  its `single_nb_execution` takes what was kept, until its cache sees a change of the library.
+  its `single_nb_execution` takes what was kept, until its cache sees a change of the library; and it joins
+  the pieces of a stream, until `nb_merge_streams` adds no line break.
 - `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
 - `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
   refused connection again there too; its socket of a network does, but takes 90 ms for an equation.
-- `site`: Node ends when its input does, until it does not outlive a build that is killed.
 - `site`: pages with equations are written one after the other, until Node answers several processes.
 - `site`: pages lose styles and scripts that they do not need, until MyST-NB, sphinx-design, sphinx-proof,
   sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).

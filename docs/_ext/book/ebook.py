@@ -31,11 +31,6 @@ LETTER = re.compile("<[^>]+>")
 class EbookBuilder(Epub3Builder):
     """Sphinx's builder without the library's reference, and with what EPUB wants to be told."""
 
-    def prepare_writing(self, docnames):
-        """Write no index of theorems: it would be a page that nothing leads to."""
-        super().prepare_writing(docnames)
-        self.domain_indices = []
-
     def write_documents(self, docnames):
         """Write what stands in the book."""
         super().write_documents({name for name in docnames if in_book(name)})
@@ -49,9 +44,6 @@ class EbookBuilder(Epub3Builder):
         self._static_dir.mkdir(parents=True, exist_ok=True)
         self.create_pygments_style_file()
         shutil.copy(STYLE, self._static_dir)
-
-    def copy_download_files(self):
-        """Leave the downloads to the site."""
 
     def build_content(self):
         """Say which pages hold MathML, and mend it."""

@@ -20,7 +20,6 @@ from functools import cache, partial
 from pathlib import Path
 
 from jupyter_cache.executors.utils import ExecutionResult, single_nb_execution
-from jupyter_client import manager
 from jupyter_client.provisioning import local_provisioner
 from myst_nb.core.execute import direct
 
@@ -102,26 +101,41 @@ def execute(env, folder, notebook, **options):
     Where one page is built, the words of the others are enough to refer to them: they are read again later.
     """
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    sources = [cell.source for cell in cells]
-    if known := kept.load(folder, sources):
-        for number, (cell, (outputs, *_)) in enumerate(zip(cells, known, strict=True), 1):
-            cell.outputs, cell.execution_count = outputs, number
-        return ExecutionResult(notebook, options["cwd"], 0.0)
-    if env.config.book_page not in ("", env.docname):
+    sources, result = [cell.source for cell in cells], ExecutionResult(notebook, "", 0.0)
+    known = kept.load(folder, sources)
+    if known is None and env.config.book_page not in ("", env.docname):
         env.note_reread()
-        return ExecutionResult(notebook, options["cwd"], 0.0)
-    place = kept.place(folder, sources)
-    part = place.with_suffix(".part")
-    part.parent.mkdir(parents=True, exist_ok=True)
-    part.unlink(missing_ok=True)
-    os.environ[kept.WRITES] = str(part)
-    result = single_nb_execution(notebook, **options)
-    if result.err is None and cells:
+        return result
+    if known is None:
+        place = kept.place(folder, sources)
+        part = place.with_suffix(".part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        os.environ[kept.WRITES] = str(part)
+        result = single_nb_execution(notebook, **options)
+        if result.err or not cells:
+            return result
         with part.open("rb") as file:
-            whole = [(cell.outputs, *pickle.load(file)) for cell in cells]
-        part.write_bytes(pickle.dumps(whole))
+            known = [(cell.outputs, *pickle.load(file)) for cell in cells]
+        part.write_bytes(pickle.dumps(known))
         part.replace(place)
+    for number, (cell, (outputs, _, glued)) in enumerate(zip(cells, known, strict=True), 1):
+        cell.outputs, cell.execution_count = joined(outputs), number
+        cell.metadata["glued"] = [*glued]
     return result
+
+
+def joined(outputs):
+    """Outputs with each stream as one text: a busy kernel sends pieces, which MyST-NB would part by lines."""
+    found, streams = [], {}
+    for output in outputs:
+        is_stream = output.output_type == "stream"
+        first = streams.setdefault(output.name, output) if is_stream else output
+        if first is output:
+            found.append(output)
+        else:
+            first.text += output.text
+    return found
 
 
 def prepare(app, env, docnames):
@@ -132,7 +146,6 @@ def prepare(app, env, docnames):
             shutil.rmtree(old)
     direct.single_nb_execution = partial(execute, env, folder)
     local_provisioner.launch_kernel = partial(launch, app.config.kernel_imports)
-    manager.KernelManager.shutdown_wait_time.default_value = 60.0  # on a busy machine
     if len(docnames) > 1 and FORKS and not app.config.book_page:
         imported(*app.config.kernel_imports)
 

@@ -20,6 +20,8 @@ from posattn.configs.traits import SETTINGS, TRAITS, strip
 from posattn.conformance.engines import ENGINES, NOTHING, reading
 from posattn.conformance.faults import FAULTS
 
+from .scope.answer import group
+
 HOME = "models"
 TEXT = 32768  # tokens of the text whose cache is counted
 KINDS = {  # of layers, by their letter
@@ -132,8 +134,7 @@ def released(docs):
 def drawn(model):
     """The layers as blocks, a space after each repetition of the pattern."""
     letters = strip(model.plan)
-    period = next((p for p in range(2, 9) if letters[p:] == letters[:-p]), 10)
-    size = 10 if len({*letters}) == 1 else period * max(1, 8 // period)
+    size = group(letters)
     groups = (letters[at : at + size] for at in range(0, len(letters), size))
     return " ".join(re.sub(r"(.)\1*", block, group) for group in groups)
 

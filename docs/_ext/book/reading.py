@@ -93,6 +93,12 @@ def depend(app, doctree):
     app.env.note_dependency(stamp(app))
 
 
+def leave(app, builder):
+    """Write only the page that is worked on, and none that lists it."""
+    if app.config.book_page:
+        app.env.files_to_rebuild = {}
+
+
 def tell(app, env, docnames, other):
     """Say how far a build is when a process hands in its pages."""
     print(f"{len(env.all_docs)} of {len(env.found_docs)} pages are read", flush=True)
@@ -105,6 +111,7 @@ def setup(app):
     app.connect("env-before-read-docs", choose, priority=100)
     app.connect("env-merge-info", tell)
     app.connect("doctree-read", depend)
+    app.connect("write-started", leave)
     # It keeps its list in the environment and merges it there; Sphinx asks its domain as well.
     ProofDomain.merge_domaindata = lambda *read: None
     return {"parallel_read_safe": True, "parallel_write_safe": True}
