@@ -7,12 +7,11 @@
 
 The script is `_static/explorers/pull.js`, and a page loads the scripts of what it shows. `data` names
 what a cell glued for it. Below a captioned figure an explorer without text takes the figure's place, and
-its caption. Each can stand in another page: `embed/pull.html` holds all it needs except the fonts.
+its caption. Each can stand in another page, as `embed/pull.html`.
 """
 
 import ast
 import json
-import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,17 +28,6 @@ from .site import policy
 
 STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
-STYLES = re.compile(
-    r'@font-face { font-family: "(?:Source Sans|Sans for now)[^}]*}\n'
-    r"|/\* --- (?:Colours|Explorers)\b.*?(?=/\* ---)",
-    re.DOTALL,
-)
-IDLE = re.compile(r"/\*.*?\*/|^ *//.*\n|^ +", re.MULTILINE)  # comments and indents
-# Lines about another explorer, and settings of the theme.
-ALIEN = (
-    r"^ *(?:(?:@media[^{{]*{{ )?(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}.*"
-    r"|--(?:sidebar|toc|admonition|color-sidebar).*)\n"
-)
 SIZED = """
 new ResizeObserver(() => parent.postMessage(Math.ceil(
 document.documentElement.getBoundingClientRect().height), "*")).observe(document.body);
@@ -122,21 +110,15 @@ def load(app, pagename, templatename, context, doctree):
         return
     for name in dict.fromkeys(["panel", *(box["explorer"] for box in boxes)]):
         app.add_js_file(f"explorers/{name}.js", loading_method="defer")
-    style = "".join(STYLES.findall((STATIC / "book.css").read_text(encoding="utf-8")))
-    style = style.replace('url("', 'url("../_static/')
     for box in boxes:
         name = box["explorer"]
-        own = re.sub(ALIEN.format(name), "", style, flags=re.MULTILINE)
-        parts = [(SCRIPTS / f"{part}.js").read_text("utf-8") for part in ("panel", name)]
-        script = IDLE.sub("", "".join(parts)) + SIZED
         shown = {
             "title": app.env.titles[pagename].astext(),
             "page": app.builder.get_target_uri(pagename),
             "name": name,
             "given": box.get("given", ""),
-            "style": IDLE.sub("", own),
-            "script": script,
-            "policy": policy(script),
+            "script": SIZED,
+            "policy": policy(SIZED),
         }
         target = Path(app.outdir, "embed", f"{name}.html")
         target.parent.mkdir(exist_ok=True)

@@ -83,6 +83,7 @@ def choose(app, env, docnames):
     wanted = app.config.book_page
     if wanted and set(env.all_docs) - {wanted}:
         docnames[:] = [name for name in docnames if name == wanted]
+        app.parallel = 1  # another process would need a copy of what all pages say
     docnames.sort(key=lambda name: -Path(env.doc2path(name)).stat().st_size)
     chunks = len(make_chunks(docnames, app.parallel))
     docnames[:] = [name for first in range(chunks) for name in docnames[first::chunks]]
