@@ -103,6 +103,7 @@ def execute(env, folder, notebook, **options):
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     sources, result = [cell.source for cell in cells], ExecutionResult(notebook, "", 0.0)
     known = kept.load(folder, sources)
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     if known is None and env.config.book_page not in ("", env.docname):
         env.note_reread()
         return result
