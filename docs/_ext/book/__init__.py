@@ -38,7 +38,6 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 
 from . import (
     api,
-    badges,
     cells,
     complaints,
     ebook,
@@ -59,7 +58,7 @@ from . import (
 )
 
 PARTS = (
-    api, badges, cells, complaints, ebook, exercises, explorers, figures, models, notebooks, paper, place,
+    api, cells, complaints, ebook, exercises, explorers, figures, models, notebooks, paper, place,
     reading, scope, search, seen, slides, twins, site,
 )  # fmt: skip
 
