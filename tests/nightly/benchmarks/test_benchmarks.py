@@ -104,10 +104,10 @@ def test_a_case_is_measured_again_when_the_library_has_changed(path, monkeypatch
 def test_the_check_of_attention_knows_right_from_wrong(make, slopes, scheme, monkeypatch):
     # which takes a compiler
     monkeypatch.setattr(attention, "flex", lambda *_: lambda q, k, v: q)
-    contenders = make(scheme, SMALL, "float32", slopes)
+    contenders = make(scheme, SMALL, slopes)
     flex = [contenders.pop("FlexAttention")] if "FlexAttention" in contenders else []
     results = {name: c.call() for name, c in contenders.items()}
-    bound = attention.GRADIENT if slopes else attention.BOUNDS["float32"]
+    bound = attention.GRADIENT if slopes else attention.BOUND
     for name, contender in contenders.items():
         assert contender.error(results[name]) < bound, name
     for contender in (*contenders.values(), *flex):
