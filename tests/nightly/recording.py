@@ -11,8 +11,6 @@ import venv
 from pathlib import Path
 from time import perf_counter
 
-import joblib
-
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "docs" / "_records"
 ENVIRONMENTS = ROOT / ".nox" / "world"
@@ -66,6 +64,8 @@ def resume(cells, is_recorded, run, save, *, jobs=1, say=print):
     `run(cell)` returns an entry, and `save(cell, entry)` what is said of it. A cell that fails stops no
     other. The exit code says how it went: 130 for a run that was stopped, which goes on where it was.
     """
+    import joblib  # environments of engines, which read this file, have none
+
     left = [cell for cell in cells if not is_recorded(cell)]
     say(f"{len(cells) - len(left)} of {len(cells)} are recorded")
     work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
