@@ -29,8 +29,7 @@ LATEX = (
 )
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
-MEASURES = ("bench", "numerics", "study", "conformance", "real", "world", "twins", "bundle")
-MEASURES += ("families",)
+MEASURES = ("bench", "numerics", "study", "real", "world", "twins", "bundle", "families")
 FOLDERS = {"bench": "benchmarks", "study": "studies", "bundle": "world.bundle"}
 os.environ |= builds.settings(os.environ)
 

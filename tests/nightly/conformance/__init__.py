@@ -1,1 +1,0 @@
-"""What other libraries make of our vectors: `python -m tests.nightly.conformance` asks."""
