@@ -29,7 +29,8 @@ LATEX = (
 )
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
-MEASURES = ("bench", "numerics", "study", "real", "world", "twins", "bundle", "families")
+MEASURES = ("bench", "numerics", "study", "conformance", "real", "world", "twins", "bundle")
+MEASURES += ("families",)
 FOLDERS = {"bench": "benchmarks", "study": "studies", "bundle": "world.bundle"}
 os.environ |= builds.settings(os.environ)
 

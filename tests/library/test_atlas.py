@@ -18,7 +18,7 @@ ENTRIES = dict(
     )
 )
 VERIFIED = {  # what is not in that table, and where it was verified
-    "Llama": "nightly/world/transformers_rope.py; Llama 2 has the same numbers",
+    "Llama": "nightly/conformance/transformers.py; Llama 2 has the same numbers",
     "Cohere 2": "huggingface/transformers, docs/source/en/model_doc/cohere2.md",
     "Qwen2-VL": "transformers 5.24.0, 28 November 2026, its own rotation",
     "RoPE-ViT": "naver-ai/rope-vit, its weights",

@@ -1,12 +1,33 @@
-"""What each library does: how answers are named, and what the page asks."""
+"""What each library does: how answers are named, and the records of the libraries."""
 
+import ast
+import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.nightly.conformance import records
+from tests.nightly.conformance.libraries import LIBRARIES
 from tests.nightly.world.columns import ANSWERS, named, turned
 from tests.nightly.world.inside import GIVEN
+
+CHECKS = [
+    (record["library"], check)
+    for record in records.read().values()
+    for check in record["checks"]
+]
+FOUND = [(name, check, found) for name, check in CHECKS for found in check["found"]]
+
+
+def failing(text):
+    """The libraries, and their adapters, that fail a case with such a name."""
+    return {
+        (name, check["adapter"])
+        for name, check in CHECKS
+        if any(text in case["name"] for case in check["failing"])
+    }
 
 
 @pytest.mark.parametrize("probe", ANSWERS)
@@ -30,3 +51,52 @@ def test_the_page_asks_what_the_program_asks(page):
     )
     asked = [name for name in asked if name in ANSWERS or "_" in name]
     assert sorted(asked) == sorted(ANSWERS)
+
+
+def test_what_is_a_library_s_own_is_counted(page):
+    own = [(name, found) for name, _, found in FOUND if found["whose"] == "library"]
+    others = {name for name, found in own if "Error" not in found["prints"]}
+    assert others == {"equinox", "mlx-lm"}
+    assert page.glued["library"] == sum(len(found["cases"]) for _, found in own)
+
+
+def test_a_wider_tolerance_forgives_precision_alone():
+    for _, check in CHECKS:
+        coarse = [found for found in check["found"] if found["whose"] == "precision"]
+        nearer = check["failed"] - check["failed_with_float32_angles"]
+        assert nearer == sum(len(found["cases"]) for found in coarse)
+        assert check["dtype"] == "float32" or check["framework"] != "numpy"
+
+
+def test_conventions_are_not_shared():
+    empty = {
+        (name, check["adapter"]): found
+        for name, check, found in FOUND
+        if any("one of them 0" in case for case in found["cases"])
+    }
+    assert "nan" in empty.pop(("torch", "multi_head"))["prints"]
+    assert all("mean of all values" in found["why"] for found in empty.values())
+    assert {name for name, _ in empty} == {"flax", "jax", "mlx"}
+    masked = {
+        (name, check["adapter"])
+        for name, check in CHECKS
+        if check["scheme"] == "attention" and not check["settings"]
+    }
+    assert masked - failing("NaN") == {("xllamacpp", "masked")}
+    first = {name for name, _ in failing("causal, decoding one token")}
+    assert first == {"torch", "jax"}
+
+
+def test_by_hand():
+    rounded = math.sin(np.float32(1000003) * np.float32(0.1))
+    assert abs(rounded - math.sin(1000003 / 10)) > 1e-3
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_adapters_are_short(name):
+    path = Path(records.__file__).parent / f"{name.replace('-', '_')}.py"
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and not re.search(
+            "because|FLOAT32", ast.dump(node)
+        ):
+            assert node.end_lineno - node.lineno < 15, node.name
