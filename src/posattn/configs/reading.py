@@ -24,6 +24,7 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
     *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
     *("rope", "bias", "table", "window", "chunk", "soft_cap", "sinks", "gate"),
     *("query_norm", "key_norm", "value_norm", "use_bias", "use_output_bias", "temperature"),
+    "shares_values",
 )
 NESTED = [f"{n}_config" for n in ("text", "llm", "language", "thinker")]
 NESTED += ["llm_cfg", "decoder"]
