@@ -342,6 +342,7 @@ def main(names):
     torch.set_num_threads(1)
     signal.signal(signal.SIGALRM, stop)
     record = json.loads(FILE.read_text("utf-8"))["families"] if FILE.exists() else {}
+    before = {family: told["as"] for family, told in record.items() if "as" in told}
     known = [name for name in FAMILIES if name not in data("same.json")]
     for family in tqdm(names or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)):
         signal.alarm(SECONDS)
@@ -361,6 +362,11 @@ def main(names):
         f"{name} is {given}, and the night finds {record[name].get('as')}"
         for name, given in data("same.json").items()
         if name in record and given not in record[name].get("as", ())
+    ]
+    wrong += [
+        f"{name} equaled {names[0]}, and now: {record[name]}"
+        for name, names in before.items()
+        if "as" not in record[name]
     ]
     return "\n".join(wrong) or 0
 

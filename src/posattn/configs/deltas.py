@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from posattn import contract
 from posattn.configs.data import data
-from posattn.configs.reading import chosen
 from posattn.configs.weights import LLAMA, arrays_of, refuse_left_over
 
-__all__ = ["chosen_delta", "delta_weights"]
+__all__ = ["as_delta", "delta_weights"]
 
 FAMILIES = "Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next"
 MATRICES = {
@@ -16,15 +15,14 @@ MATRICES = {
 CONVOLVED = tuple(f"{part}_conv1d.weight" for part in "qkv")  # of older checkpoints
 
 
-def chosen_delta(config, layer):
-    """The plan of a model and one of its layers with the delta rule, or a ValueError."""
-    plan, found = chosen(config, layer, recurrent=True)
-    if found.delta is None:
+def as_delta(layer):
+    """The sizes of a layer with the delta rule, or a ValueError."""
+    if layer.delta is None:
         raise ValueError(
-            f"layer {found.index} must be one with the delta rule, got {found.kind!r}; "
+            f"layer {layer.index} must be one with the delta rule, got {layer.kind!r}; "
             f"DeltaAttention builds those of {FAMILIES}"
         )
-    return plan, found
+    return layer.delta
 
 
 def delta_weights(state, plan, index):

@@ -250,8 +250,7 @@ def cohere2_moe(keys):
     dense = ["dense"] * front + ["sparse"] * (count - front)
     dense = keys.sequence("mlp_layer_types", length=count, absent=dense)
     kind = stack.kinds(
-        keys,
-        lambda k: rest(k - front) if k >= front else stack.all_but(often)(k),
+        keys, lambda k: rest(k - front) if k >= front else stack.all_but(often)(k)
     )
 
     def made(place):

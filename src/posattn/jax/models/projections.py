@@ -73,6 +73,15 @@ def drawn(rng, shapes, use_bias, use_output_bias, dtype):
     return made
 
 
+def glorot(keys, shapes, dtype):
+    """Weights by field, within Glorot's bounds, of the shapes by name."""
+    return {
+        f"{name}_weight": math.sqrt(6 / sum(shape))
+        * jax.random.uniform(key, shape, dtype, -1, 1)
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+
+
 def affine(x, weight, bias, sharding=None):
     """Project a sequence."""
     product = jnp.matmul(x, weight, out_sharding=sharding)
