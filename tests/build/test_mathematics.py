@@ -10,7 +10,8 @@ import os, signal
 from types import SimpleNamespace
 from sphinxcontrib import katex
 from docs._ext.book import site
-site.prepare(SimpleNamespace(builder=SimpleNamespace(format="html")))
+builder, config = SimpleNamespace(format="html", name="html"), SimpleNamespace(book_page="")
+site.prepare(SimpleNamespace(builder=builder, config=config))
 """
 KILLED = r"""
 try:

@@ -7,8 +7,8 @@ from jax import Array
 from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
-from posattn.jax.attention import definition, tiled
-from posattn.jax.attention.call import checked
+from posattn.jax.attention import definition, gathered, tiled
+from posattn.jax.attention.call import as_mask, checked
 from posattn.jax.attention.definition import masked_softmax
 from posattn.jax.attention.random import dropout
 from posattn.jax.validated import validated
@@ -75,20 +75,10 @@ def attention_weights(
         Array([[1.  , 0.  ],
                [0.25, 0.75]], dtype=float32)
     """
-    call = checked(
-        query,
-        key,
-        mask=mask,
-        causal=causal,
-        bias=bias,
-        query_positions=query_positions,
-        key_positions=key_positions,
-        scale=scale,
-        sinks=sinks,
-        soft_cap=soft_cap,
-        select=select,
-    )
-    return definition.weights(call)
+    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
+    options |= {"query_positions": query_positions, "key_positions": key_positions}
+    options |= {"soft_cap": soft_cap, "select": select}
+    return definition.weights(checked(query, key, **options))
 
 
 @validated
@@ -155,26 +145,17 @@ def scaled_dot_product_attention(
         Array([[1.  , 0.  ],
                [0.25, 1.5 ]], dtype=float32)
     """
-    call = checked(
-        query,
-        key,
-        value,
-        mask=mask,
-        causal=causal,
-        bias=bias,
-        query_positions=query_positions,
-        key_positions=key_positions,
-        scale=scale,
-        sinks=sinks,
-        soft_cap=soft_cap,
-        select=select,
-        dropout_rate=dropout_rate,
-        rng=rng,
-    )
-    return attend(call)
+    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
+    options |= {"query_positions": query_positions, "key_positions": key_positions}
+    options |= {"soft_cap": soft_cap, "select": select}
+    options |= {"dropout_rate": dropout_rate, "rng": rng}
+    return attend(checked(query, key, value, **options))
 
 
 def attend(call):
     """Attention by the path that suits the call: all at once if it is small, else in tiles."""
+    if call.select is not None and gathered.suits(call):
+        return gathered.attend(call)
+    call = as_mask(call)
     path = definition if tiled.at_once(call) else tiled
     return path.attend(call)
