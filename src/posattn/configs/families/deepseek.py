@@ -19,7 +19,7 @@ COMPRESSED = {
 }
 
 
-def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6):
+def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6, named=True):
     """A layer of latent attention, whose last entries rotate.
 
     Args:
@@ -28,6 +28,7 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6):
         interleaved: whether neighbors rotate, not halves.
         turns: whether anything does.
         eps: of the norms of latent vectors.
+        named: whether `head_dim` and `partial_rotary_factor` are of what rotates.
     """
     rank = keys.count("q_lora_rank", null=ranked, most=2**16)
     if rank is REQUIRED:
@@ -42,6 +43,10 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6):
     )
     width = widths.content_dim + widths.rotary_dim
     keys.only("qk_head_dim", width)
+    if not named:
+        name, found = rotary.section_of(keys)
+        found["partial_rotary_factor"] = None
+        keys = keys.without("head_dim", "partial_rotary_factor").changed(**{name: found})
     keys.only("head_dim", widths.rotary_dim)
     layer = stack.plain(keys, head_dim=False, each=width)
     if layer.num_kv_heads != layer.num_heads:

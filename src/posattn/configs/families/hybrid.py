@@ -27,7 +27,8 @@ LINEAR_KEYS = {  # of a section, and without it
 
 def kimi_linear(keys):
     """Kimi Linear and K3: one layer in four attends, with latent vectors and no position."""
-    told = keys.changed(**(keys.section("linear_attn_config") or {}))
+    inner = keys.section("linear_attn_config") or {}
+    told = keys.changed(**inner)
     count = keys.count("num_hidden_layers", most=10_000)
     attend = told.sequence("full_attn_layers", absent=list(range(5, count + 1, 4)))
     keys.known(mla_use_nope=True)
@@ -36,10 +37,7 @@ def kimi_linear(keys):
         keys.notes += (f"rope_theta = {keys.values['rope_theta']}, as nothing rotates",)
     gate = keys.flag("mla_use_output_gate", absent=False)
     sizes = KIMI
-    listed = set(keys.section("linear_attn_config") or {}) - {
-        "full_attn_layers",
-        "kda_layers",
-    }
+    listed = inner.keys() - {"full_attn_layers", "kda_layers"}
     if not listed:  # as transformers writes it
         sizes = tuple(map(LINEAR_KEYS.get, KIMI))
         listed = set(sizes) & set(keys.values)
@@ -96,13 +94,12 @@ def olmo_hybrid(keys):
     if not turns:
         keys.ignore("rope_parameters")
     rope = rotary.rotation(keys, layer.head_dim) if turns else None
-    key_heads = keys.count(
-        "linear_num_key_heads", absent=layer.num_heads, null=layer.num_heads
-    )
+    many = {"absent": layer.num_heads, "null": layer.num_heads}
+    key_heads = keys.count("linear_num_key_heads", **many)
     width = 3 * layer.dim // (4 * key_heads)
     width = keys.count("linear_key_head_dim", absent=width, null=width)
     delta = Delta(
-        keys.count("linear_num_value_heads", absent=layer.num_heads, null=layer.num_heads),
+        keys.count("linear_num_value_heads", **many),
         key_heads,
         width,
         keys.count("linear_value_head_dim", absent=2 * width, null=2 * width),

@@ -36,6 +36,19 @@ def gemma3(keys):
     )
 
 
+def gemma3n(keys):
+    """Gemma 3n: the bases of Gemma 3, unscaled scores, norms of values, and shared keys and values."""
+    keys.ignore("final_logit_softcapping")
+    layer = layer_of(keys, norm=RMS)
+    layer = replace(layer, scale=1.0, value_norm=replace(layer.key_norm, learned=False))
+    options = {"bases": BASES, "unscaled": (SLIDING,)}
+    rope = partial(rotary.rotation_of, keys, layer.head_dim, **options)
+    kind = stack.kinds(keys, stack.all_but(5))
+    own = len(kind) - keys.count("num_kv_shared_layers", least=0, most=len(kind))
+    layers = enumerate(stack.patterned(keys, layer, stack.all_but(5), rope))
+    return tuple(replace(a, kv_layer=owner(keys, kind, k, own)) for k, a in layers)
+
+
 def gemma4(keys):
     """Gemma 4: wider heads in global layers, rotated in part; norms of values; shared keys and values."""
     count = keys.count("num_hidden_layers", most=10_000)
@@ -331,8 +344,10 @@ FAMILIES = {
     "exaone4": exaone4,
     "exaone4_5_text": exaone4,
     "gemma3_text": gemma3,
+    "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
     "llama4_text": llama4,
+    "mimo_v2": mimo_v2,
     "mimo_v2_flash": mimo_v2,
     "olmo3": olmo3,
     "smollm3": smollm3,

@@ -51,7 +51,8 @@ def rotation(
         found["rope_theta"] = base
     else:
         _merge(keys, found, where, "rope_theta", base)
-    _merge(keys, found, where, "partial_rotary_factor", share)
+    apart = kind is not None and "partial_rotary_factor" in found  # a kind's own counts
+    _merge(keys.without(*share * apart), found, where, "partial_rotary_factor", share)
     if found.get("rope_theta") is None:
         _, found["rope_theta"] = keys.take(base, why=f" (nor is it in {where})")
     whole = keys.defaults.get("partial_rotary_factor") == 1  # which needs no telling
@@ -64,6 +65,8 @@ def rotation(
             "partial_rotary_factor must be 1, since heads of this family rotate as a whole, "
             f"got {shown(part)}"
         )
+    if "interleaved" in found and found["interleaved"] == found.get("mrope_interleaved"):
+        del found["interleaved"]  # as Qwen3-ASR says the same twice
     if sections is not None and found.get("mrope_section") is None:
         found["mrope_section"] = sections
     method = _method(keys, found, where, names or {})

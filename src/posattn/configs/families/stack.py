@@ -110,10 +110,12 @@ def slopes(layer, scale=1.0):
 
 
 def filled(keys, words):
-    """Words in which `{key}` stands for what a key holds, and `{key*key}` for a product."""
+    """Words in which `{key}` is what a key holds, `{key|key}` the first there is, `{key*key}` a product."""
 
     def number(found):
-        product = math.prod(keys.count(*name.split("|")) for name in found[1].split("*"))
+        names = (name.split("|") for name in found[1].split("*"))
+        own = (next((n for n in each if n in keys.values), each[0]) for each in names)
+        product = math.prod(map(keys.count, own))
         return str(product)
 
     return re.sub(r"{(.+?)}", number, words)
