@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,12 @@ UNLIKE = {
     # whose partial_rotary_factor transformers drops, so that it cannot rotate
     *("GLM4V-sophgo", "glm-4.1v"),
     *("dinov3", "dinov3-vitb16"),  # see checks_towers.py
+    *("Qwen3.8-27B-DFlash2", "GLM-5.3-DFlash2"),  # whose mask alone is not causal
+    # whose classes refuse a whole kda_lower_bound, put a base for null, and read no thinker_config
+    *("Edge0-8B-A1B-preview", "olmo-hybrid-tiny-docs", "Qwen3-ASR-0.6B"),
     "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
     # whose text model AutoModel does not make
-    *("Llama3_2-Vision-sophgo", "llama-3.2-vision"),
+    *("Llama3_2-Vision-sophgo", "llama-3.2-vision", "Muse-Glimmer-30B", "PaddleOCR-VL-1.5"),
 }
 WHOLE = {name: told["config"] for name, told in RELEASED.items() if "part" not in told}
 STORED = records.CLASSES | records.FILES | WHOLE
@@ -122,7 +126,9 @@ def attentions(config):
     for module in model.modules():
         place = getattr(module, "layer_idx", None)
         name = type(module).__name__
-        if place is not None and name.endswith("Attention") and "Lightning" not in name:
+        if place is not None and re.search(
+            "(?<!Lightning)(?<!Delta)(?<!Linear)Attention$", name
+        ):
             found[place] = module
     return found
 
@@ -161,7 +167,8 @@ def projections(layer, module):
         projection = getattr(module, f"{name}_proj", None)
         if projection is not None:
             each = layer.head_dim if name != "v" else layer.value_dim or layer.head_dim
-            rows = count * each * (2 if layer.gate and name == "q" else 1)
+            twice = layer.gate and name == "q" and not hasattr(module, "gate_proj")
+            rows = count * each * (1 + twice)
             assert tuple(projection.weight.shape) == (rows, layer.dim)
             assert (projection.bias is not None) == bias
     for fused in ("qkv_proj", "query_key_value", "c_attn"):

@@ -134,7 +134,7 @@ def hunyuan(keys):
     if options.get("alpha") and "dynamic" in methods:
         kept = {key: options[key] for key in ("rope_theta",) if key in options}
         kept |= {"rope_type": "ntk", "factor": options["alpha"]}
-        keys = keys.changed(**{name: kept})
+        keys = keys.without("rope_parameters", "rope_scaling").changed(**{name: kept})
     return decoder(keys, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
 
 

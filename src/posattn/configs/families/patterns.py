@@ -227,12 +227,12 @@ def smollm3(keys):
     window = stack.sliding_window(keys) if used else None
     keys.ignore("sliding_window", "max_window_layers")
     kind = stack.kinds(keys, lambda place: SLIDING if window and not turns[place] else FULL)
-    return stack.stacked(
-        keys,
-        lambda place: stack.windowed(
-            keys, replace(layer, rope=rope if turns[place] else None), kind[place], window
-        ),
-    )
+
+    def made(place):
+        found = replace(layer, rope=rope if turns[place] else None)
+        return stack.windowed(keys, found, kind[place], window)
+
+    return stack.stacked(keys, made)
 
 
 def turns_of(keys):

@@ -171,13 +171,9 @@ def patterned(keys, layer, pattern, rope, window=REQUIRED):
     """
     window = sliding_window(keys) if window is REQUIRED else window
     kind = kinds(keys, pattern)
-    ropes = {name: rope(name) for name in sorted(set(kind))}
-    return stacked(
-        keys,
-        lambda place: windowed(
-            keys, replace(layer, rope=ropes[kind[place]]), kind[place], window
-        ),
-    )
+    ropes = {name: replace(layer, rope=rope(name)) for name in sorted(set(kind))}
+    layers = {name: windowed(keys, ropes[name], name, window) for name in ropes}
+    return stacked(keys, lambda place: layers[kind[place]])
 
 
 def by_kind(keys, layers, **options):

@@ -141,9 +141,8 @@ def attending(
     if window is None:
         return layer
     name, *whole = window if isinstance(window, list) else [window]
-    size = keys.count(
-        name, absent=None if whole else OPTIONAL, null=None, most=stack.LONGEST
-    )
+    absent = None if whole else OPTIONAL
+    size = keys.count(name, absent=absent, null=None, most=stack.LONGEST)
     if size is None and whole:
         size = keys.count(whole[0]) // whole[1]
     if size is None and "sliding" in kind:
