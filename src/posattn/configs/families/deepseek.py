@@ -280,6 +280,9 @@ def turning_of_v4(keys, head_dim, window_only):
         rope = rotary.rotation(keys, head_dim, kind=kind, partial=True, **options)
         return replace(rope, last=True)
     older = keys.without("partial_rotary_factor")
+    if apart := dict(keys.section("compress_rope_parameters") or {}):
+        apart.pop("partial_rotary_factor", None)
+        older = older.changed(rope_parameters=apart)
     if window_only:
         older = older.without("rope_scaling", "rope_parameters")
     name, told = rotary.section_of(older)
