@@ -22,14 +22,15 @@ TWINS = {"torch": torch_column, "jax": jax_column}
 DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
 LLAMA = {
     "model_type": "llama",
-    "hidden_size": 16,
+    "hidden_size": 12,
+    "head_dim": 4,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "rope_parameters": DEFAULT,
 }
 PLAIN = configs.Layer(
-    index=0, kind="full", dim=16, num_heads=4, num_kv_heads=2, head_dim=4, scale=0.5
+    index=0, kind="full", dim=12, num_heads=4, num_kv_heads=2, head_dim=4, scale=0.5
 )
 
 
@@ -46,12 +47,12 @@ def weights_of(column, layer, role):
 
 def state(prefix="model.layers.0.self_attn.", **more):
     """The arrays of a small Llama's first layer."""
-    sizes = {"q_proj": (16, 16), "k_proj": (8, 16), "v_proj": (8, 16), "o_proj": (16, 16)}
+    sizes = {"q_proj": (16, 12), "k_proj": (8, 12), "v_proj": (8, 12), "o_proj": (12, 16)}
     found = {
         f"{prefix}{name}.weight": draw(i, *shape).astype(np.float32)
         for i, (name, shape) in enumerate(sizes.items())
     }
-    return found | {"model.embed_tokens.weight": draw(9, 3, 16)} | more
+    return found | {"model.embed_tokens.weight": draw(9, 3, 12)} | more
 
 
 def given(column, arrays):
@@ -106,7 +107,7 @@ def test_a_layer_is_chosen_by_its_number(column):
 @on_twins
 def test_layers_that_cannot_be_built_are_refused(column):
     kind = {"kind": "linear"}, "layer 0 must be an attention of pairs, got 'linear'"
-    shared = {"shares_values": True}, "layer 0 has shares_values = True, which MultiHead"
+    shared = {"kv_layer": 1}, "layer 0 has kv_layer = 1, which MultiHead"
     back = {"turns_back": True}, "layer 0 has turns_back = True, which MultiHeadAttention"
     for changes, text in (kind, shared, back):
         with pytest.raises(ValueError, match=text):
@@ -135,7 +136,7 @@ def fused_rows(kind, query, key, value):
     ],
 )
 def test_one_projection_for_three_is_cut_apart(model_type, kind, module, fused, output):
-    shapes = {"query": (16, 16), "key": (8, 16), "value": (8, 16), "output": (16, 16)}
+    shapes = {"query": (16, 12), "key": (8, 12), "value": (8, 12), "output": (12, 16)}
     want = {f"{role}.weight": draw(i, *s) for i, (role, s) in enumerate(shapes.items())}
     want |= {f"{role}.bias": want[f"{role}.weight"][:, 0] for role in shapes}
     rotated, arrays = model_type == "gpt2", {f"{module}masked_bias": np.zeros(1)}
@@ -153,41 +154,24 @@ def test_one_projection_for_three_is_cut_apart(model_type, kind, module, fused, 
 PREFIX = "model.layers.0.self_attn."
 
 
-@pytest.mark.parametrize(
-    ("arrays", "changes", "text"),
-    [
-        (
-            {},
-            {},
-            "weights have no layer 0: no name begins with model.language_model.layers",
-        ),
-        (
-            {k: v for k, v in state().items() if "k_proj" not in k},
-            {},
-            r"weights lack 'model.layers.0.self_attn.k_proj.weight', the layer's key \(weight\)",
-        ),
-        (
-            state(**{f"{PREFIX}q_proj.bias": np.zeros(16)}),
-            {},
-            "weights have 'model.layers.0.self_attn.q_proj.bias', which a layer of 'llama'",
-        ),
-        (
-            state(**{f"{PREFIX}q_proj.weight": np.zeros((16, 8))}),
-            {},
-            r"q_proj.weight' must give query.weight of shape \(16, 16\), got \(16, 8\)",
-        ),
-        (
-            state(),
-            {"model_type": "whisper"},
-            "weights of model_type 'whisper' have unknown names; known",
-        ),
-        (
-            {f"{PREFIX}qkv_proj.weight": np.zeros((30, 16))},
-            {"model_type": "phi3"},
-            r"\(weight\) must have 32 rows, got 30",
-        ),
-    ],
-)
+# fmt: off
+UNFIT = [
+    ({}, {}, "weights have no layer 0: no name begins with model.language_model.layers"),
+    ({k: v for k, v in state().items() if "k_proj" not in k}, {},
+     r"weights lack 'model.layers.0.self_attn.k_proj.weight', the layer's key.weight"),
+    (state(**{f"{PREFIX}q_proj.bias": np.zeros(16)}), {},
+     "weights have 'model.layers.0.self_attn.q_proj.bias', which a layer of 'llama'"),
+    (state(**{f"{PREFIX}q_proj.weight": np.zeros((16, 8))}), {},
+     r"q_proj.weight' must give query.weight of shape \(16, 12\), got \(16, 8\)"),
+    (state(), {"model_type": "whisper"},
+     "weights of model_type 'whisper' have unknown names; known"),
+    ({f"{PREFIX}qkv_proj.weight": np.zeros((30, 12))}, {"model_type": "phi3"},
+     r"and value.weight of shape \(32, 12\), got \(30, 12\)"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("arrays", "changes", "text"), UNFIT)
 def test_weights_that_do_not_fit_are_named(arrays, changes, text):
     with pytest.raises(ValueError, match=text):
         attention_weights(arrays, plan_of(**changes), 0)
@@ -198,6 +182,8 @@ def test_keys_that_are_the_values_serve_as_both():
     del arrays[f"{PREFIX}v_proj.weight"]
     found = attention_weights(arrays, plan_of("llama", shares_values=True), 0)
     assert found["value.weight"] is found["key.weight"]
+    lent = attention_weights(state(), plan_of(kv_layer=0), 0)  # files have them anyway
+    assert set(lent) == {"query.weight", "output.weight"}
 
 
 @on_twins
@@ -217,13 +203,14 @@ def test_files_of_a_folder_are_read(column, tmp_path):
 
 
 @on_twins
-def test_files_are_read_a_few_rows_at_once(column, tmp_path, monkeypatch):
-    """In bfloat16, which becomes float32, and with an offset of one projection alone."""
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_files_are_read_a_few_rows_at_once(column, dtype, tmp_path, monkeypatch):
+    """Of any width, which becomes float32, and with an offset of one projection alone."""
     from safetensors.torch import save_file
 
-    arrays = {name: torch.tensor(x).bfloat16() for name, x in state().items()}
-    arrays[f"{PREFIX}q_proj.bias"] = torch.arange(16.0).bfloat16()
-    arrays[f"{PREFIX}sinks"] = torch.arange(4.0).bfloat16()
+    arrays = state(**{f"{PREFIX}q_proj.bias": np.arange(16.0) % 8})
+    arrays |= {f"{PREFIX}sinks": np.arange(4.0)}
+    arrays = {n: torch.tensor(x).to(getattr(torch, dtype)) for n, x in arrays.items()}
     save_file(arrays, tmp_path / "model.safetensors")
     monkeypatch.setattr(building(column), "ROWS", 3)
     plan = plan_of(use_bias=(True, False, False), sinks=True)
@@ -237,7 +224,7 @@ def test_files_are_read_a_few_rows_at_once(column, tmp_path, monkeypatch):
         if column is torch_column
         else [layer.query_bias, layer.key_bias]
     )
-    assert [x.tolist() for x in offsets] == [list(range(16)), [0] * 8]
+    assert [x.tolist() for x in offsets] == [[*range(8)] * 2, [0] * 8]
     assert layer.sinks.tolist() == [0, 1, 2, 3]
 
 
@@ -265,11 +252,8 @@ def test_what_was_read_can_be_read_again(tmp_path, monkeypatch):
 
 @on_twins
 def test_text_needs_no_coordinates_where_pairs_rotate_with_three_axes(column):
-    sections = {"rope_theta": 1e4, "mrope_section": [1, 1, 0]}
-    config = LLAMA | {"model_type": "qwen2_vl_text", "rope_parameters": sections}
-    arrays = state() | {f"{PREFIX}{k}_proj.bias": draw(1, n).astype(np.float32)
-        for k, n in (("q", 16), ("k", 8), ("v", 8))}  # fmt: skip
-    layer = column.MultiHeadAttention.from_config(config, weights=given(column, arrays))
+    rope = configs.Rope(1e4, (1.0, 0.01), sections=(1, 1, 0))
+    layer = made(column, rope=rope)
     places = np.stack([np.arange(X.shape[-2])] * 3, axis=-1)
     told = {"coordinates": given(column, {"x": places})["x"]}
     want = output(column, layer, causal=True, **told)
@@ -295,7 +279,7 @@ def test_what_is_no_checkpoint_is_named(column, tmp_path, monkeypatch):
 # what a configuration asks for besides the projections
 
 N = 5
-X = draw(20, 2, N, 16)
+X = draw(20, 2, N, 12)
 
 
 def made(column, weights=None, **changes):
@@ -413,20 +397,40 @@ def test_slopes_are_those_of_alibi(column):
 
 
 @on_twins
-def test_buckets_are_those_of_t5(column):
-    table = draw(62, 8, 4).astype(np.float32)
-    arrays = state() | {f"{PREFIX}relative_attention_bias.weight": table}
-    layer = made(column, arrays, bias=configs.Buckets(8, 16, bidirectional=False))
-    own = reference.T5Bias(table.astype(float), max_distance=16, bidirectional=False)
-    want = plain(bias=own)(X, causal=True)
-    assert np.allclose(output(column, layer, causal=True), want, atol=1e-4)
+def test_each_stack_has_the_buckets_of_its_first_layer(column):
+    t5 = {"model_type": "t5", "d_model": 12, "d_kv": 4, "num_heads": 4, "num_layers": 2}
+    t5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 16}
+    shapes = dict.fromkeys("qkv", (16, 12)) | {"o": (12, 16)}
+    places = [
+        f"{stack}.block.{i}.layer.0.SelfAttention."
+        for stack in ("encoder", "decoder")
+        for i in (0, 1)
+    ]
+    arrays = {
+        f"{place}{name}.weight": draw(60 + n, *shape).astype(np.float32)
+        for place in places
+        for n, (name, shape) in enumerate(shapes.items())
+    }
+    tables = {k: draw(62 + k, 8, 4).astype(np.float32) for k in (0, 2)}
+    for k, table in tables.items():
+        arrays[f"{places[k]}relative_attention_bias.weight"] = table
+    projections = [arrays[f"{places[0]}{name}.weight"].T.astype(float) for name in shapes]
+    for index in range(4):
+        causal, table = index > 1, tables[index // 2 * 2].astype(float)
+        bias = reference.T5Bias(table, max_distance=16, bidirectional=not causal)
+        want = reference.MultiHeadAttention(*projections, num_heads=4, scale=1.0, bias=bias)
+        layer = column.MultiHeadAttention.from_config(
+            t5, index, weights=given(column, arrays)
+        )
+        got = output(column, layer, causal=causal)
+        assert np.allclose(got, want(X, causal=causal), atol=1e-4)
 
 
 def paired():
     """Rows of queries and of gates, and the weights in which they alternate by head."""
-    queries, gates = (draw(i, 4, 4, 16).astype(np.float32) for i in (60, 61))
-    both = {f"{PREFIX}q_proj.weight": np.stack([queries, gates], 1).reshape(32, 16)}
-    return queries.reshape(16, 16), gates.reshape(16, 16), state() | both
+    queries, gates = (draw(i, 4, 4, 12).astype(np.float32) for i in (60, 61))
+    both = {f"{PREFIX}q_proj.weight": np.stack([queries, gates], 1).reshape(32, 12)}
+    return queries.reshape(16, 12), gates.reshape(16, 12), state() | both
 
 
 @on_twins

@@ -1,5 +1,6 @@
 """Block diagrams of the layers. One unit of the axes is one inch on paper."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from matplotlib.axes import Axes
@@ -79,12 +80,19 @@ def self_attention_layer() -> Figure:
 
 
 @drawn
-def transformer_block() -> Figure:
+def transformer_block(words: Mapping[str, str] | None = None) -> Figure:
     """Draw a transformer block: what self-attention and a feed-forward layer add to the tokens.
+
+    Args:
+        words: what to write instead into boxes, by their names: tokens, norm, attention, norm 2,
+            feed-forward, next.
 
     Returns:
         A figure of the tokens, of two branches that begin with a norm, of the two sums in which
         they end, and of the next block.
+
+    Raises:
+        ValueError: if no box has a name.
     """
     axes = _paper(5.3 if phone() else 1.95)
     if phone():
@@ -123,6 +131,10 @@ def transformer_block() -> Figure:
         "sum 2": ("+", 0.3),
         "next": ("next block", 0.84),
     }
+    for name, word in (words or {}).items():
+        if name not in text:
+            raise ValueError(f"words must name boxes of {', '.join(text)}, got {name!r}")
+        text[name] = word, text[name][1]
     boxes = {
         name: _box(axes, *at[name], word, across=w) for name, (word, w) in text.items()
     }

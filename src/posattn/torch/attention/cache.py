@@ -154,8 +154,7 @@ class KVCache:
         return self
 
     def mask(
-        self,
-        query_positions: Integer[Tensor, "*#batch n_q"],
+        self, query_positions: Integer[Tensor, "*#batch n_q"]
     ) -> Bool[Tensor, "*batch n_q slots"]:
         """Which slots queries may attend to, whose tokens came last: theirs and earlier ones in the window.
 
@@ -181,8 +180,7 @@ def trimmed(cache, n, wraps=False):
     lost = None
     if readable(cache.positions) and readable(n) and not transformed():
         for each in zip(
-            *(x.expand(kept.shape).ravel().tolist() for x in (beyond, kept, n)),
-            strict=True,
+            *(x.expand(kept.shape).ravel().tolist() for x in (beyond, kept, n)), strict=True
         ):
             contract.cache_trimmed(*each, slots)
     else:
