@@ -274,7 +274,7 @@ def turning_of_v4(keys, head_dim, window_only):
     older = keys.without("partial_rotary_factor")
     if apart := dict(keys.section("compress_rope_parameters") or {}):
         apart.pop("partial_rotary_factor", None)
-        older = older.changed(rope_parameters=apart)
+        older = older.without("rope_scaling").changed(rope_parameters=apart)
     if window_only:
         older = older.without("rope_scaling", "rope_parameters")
     name, told = rotary.section_of(older)
