@@ -80,7 +80,7 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
       return typed.length && typed.length <= MOST ? "" : `Write 1 to ${MOST} words.`;
     }
 
-    async function draw() { // one answer after the other, and what was missed meanwhile once
+    async function draw() { // one after the other, and what was missed once
       again = busy;
       if (busy) return;
       do {
@@ -136,8 +136,9 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
     form.addEventListener("input", ({ target }) => ([head, row].includes(target) ? look() : draw()));
     form.addEventListener("click", ({ target }) => {
       if (target.type !== "button") return;
+      if (target.closest("ol")) text.setSelectionRange(1e4, 1e4);
       const [before, after] = [text.value.slice(0, text.selectionStart), text.value.slice(text.selectionEnd)];
-      const rest = /[a-z]$/i.test(before) ? after.match(/^[a-z]*/i)[0] : ""; // of a word that the cursor stands in
+      const rest = /[a-z]$/i.test(before) ? after.match(/^[a-z]*/i)[0] : ""; // of a word
       const [left, right] = [split(before + rest), split(after.slice(rest.length))];
       write(EDITS[target.textContent]?.(left, right) || [[...left, target.textContent], right]);
     });

@@ -81,6 +81,7 @@ def mixture(keys, told, hidden_dim, num_layers):
         layers=layers_of(keys, told, num_layers),
     )
     if told.get("beside"):
+        keys.only("use_double_wide_mlp", False)
         eps = keys.number("rms_norm_eps")
         found = replace(found, shared_dim=hidden_dim, beside=eps)
     each, rest = divmod(found.count, found.groups)
