@@ -242,17 +242,15 @@ def rates_of_v4(keys):
     given = keys.sequence("compress_ratios", absent=None, among=tuple(COMPRESSED))
     if given is not None:
         if len(given) < count:
-            raise keys.error(
-                f"compress_ratios must hold {count} entries or more, got {len(given)}"
-            )
+            wrong = f"compress_ratios must hold {count} entries or more, got {len(given)}"
+            raise keys.error(wrong)
         return given[:count]  # the rest is of layers that predict further tokens
     kind = stack.kinds(keys, among=tuple(COMPRESSED.values()))
     rates = keys.section("compress_rates") or {}
     for rate, name in COMPRESSED.items():
         if rate and rates.get(name, rate) != rate:
-            raise keys.error(
-                f"compress_rates[{name!r}] is known only as {rate}, got {rates[name]!r}"
-            )
+            wrong = f"compress_rates[{name!r}] is known only as {rate}, got {rates[name]!r}"
+            raise keys.error(wrong)
     numbers = {name: rate for rate, name in COMPRESSED.items()}
     return [numbers[name] for name in kind]
 

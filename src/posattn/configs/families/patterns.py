@@ -103,9 +103,8 @@ def owner(keys, kind, place, own):
         return None
     found = [k for k in range(own) if kind[k] == kind[place]]
     if not found:
-        raise keys.error(
-            f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
-        )
+        wrong = f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
+        raise keys.error(wrong)
     return found[-1]
 
 
@@ -173,9 +172,8 @@ def step3p5(keys):
     scale = keys.number("query_pre_attn_scalar", absent=float(layer.head_dim)) ** -0.5
     layer = replace(layer, scale=scale, head_gate=True)
     other = keys.section("attention_other_setting") or {}
-    heads = keys.count("num_sliding_attention_heads", absent=None) or other.get(
-        "num_attention_heads", layer.num_heads
-    )
+    usual = other.get("num_attention_heads", layer.num_heads)
+    heads = keys.count("num_sliding_attention_heads", absent=None) or usual
     count = keys.count("num_hidden_layers", most=10_000)
     listed = keys.sequence("layer_types", absent=[FULL] * count)[:count]
     window = stack.sliding_window(keys) if SLIDING in listed else None
