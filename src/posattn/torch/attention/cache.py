@@ -277,10 +277,10 @@ def rule_of(cache, positions, follow):
 
 def _written(cache, key, value, positions, start):
     """Keep tokens of each example from one slot on."""
-    slots = slice(start, start + key.shape[-2])
-    cache.key[..., slots, :] = key
-    cache.value[..., slots, :] = value
-    cache.positions[..., slots] = positions
+    n = key.shape[-2]
+    cache.key.narrow(-2, start, n).copy_(key)
+    cache.value.narrow(-2, start, n).copy_(value)
+    cache.positions.narrow(-1, start, n).copy_(positions)
     return cache
 
 
@@ -310,7 +310,8 @@ def _place(positions):
     if not _known(positions):
         return None
     signed = positions.long()  # unsigned integers have no smallest one in PyTorch
-    first, last = (int(end) for end in signed.aminmax())
+    ends = [signed] if signed.numel() == 1 else signed.aminmax()
+    first, last = int(ends[0]), int(ends[-1])
     return first if first == last and first >= 0 else None
 
 

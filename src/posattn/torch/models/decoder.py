@@ -1,6 +1,7 @@
 """A decoder: a language model that predicts each next token from those before it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -17,6 +18,7 @@ from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.models.block import Block, FeedForward, applied, norm_of
 from posattn.torch.models.decoder_plan import from_config
 from posattn.torch.models.multi_head import Bias, MultiHeadAttention, Rotate
+from posattn.torch.position.tables import one_call
 from posattn.torch.validated import validated
 
 __all__ = ["Decoder"]
@@ -318,9 +320,10 @@ class Decoder(nn.Module):
         if rng is not None:  # each layer drops other weights
             first = torch.as_tensor(seed(rng)) * layers
             rngs = [first + index for index in range(layers)]
-        for block, own, drawn in zip(self.blocks, caches, rngs, strict=True):
-            x, own = block(x, cache=own, rng=drawn, **options)
-            kept.append(own)
+        with nullcontext() if torch.compiler.is_compiling() else one_call():
+            for block, own, drawn in zip(self.blocks, caches, rngs, strict=True):
+                x, own = block(x, cache=own, rng=drawn, **options)
+                kept.append(own)
         return x, None if cache is None else tuple(kept)
 
     def _logits(self, x):

@@ -205,7 +205,7 @@ def rotated_pair(layer, query, key, positions, coordinates, keys):
     rotate = as_given(layer.rotate)
     alike = coordinates is None and positions.query is positions.key
     if keys and alike and isinstance(rotate, Rotary):
-        return rotate_alike(rotate, query, key, positions.query[..., None, :])
+        return rotate_alike(rotate, query, key, positions.query)
     query = rotated(rotate, 0, query, positions.query, coordinates)
     return query, rotated(rotate, 1, key, positions.key, coordinates) if keys else key
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from posattn import contract
 from posattn.torch.attention.masks import transformed
 from posattn.torch.position import sinusoidal
-from posattn.torch.position.tables import doubles, table
+from posattn.torch.position.tables import alike, doubles, table
 from posattn.torch.validated import validated
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "weight_to_half",
     "weight_to_interleaved",
 ]
+
+FEW = 8  # tokens of a step, whose rotation takes calls and not numbers
 
 
 @validated
@@ -138,7 +140,16 @@ class Rotary:
 def rotate_alike(rotary, query, key, positions):
     """Queries and keys of the same tokens, rotated by a `Rotary` whose sines are computed once."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    waves = [wave.to(wide) for wave in _waves_of(rotary, query, positions)]
+    at = positions[..., None, :]
+    waves = alike(
+        lambda: [wave.to(wide) for wave in _waves_of(rotary, query, at)],
+        positions,
+        *(rotary, query.shape[-1], wide),
+    )
+    if not torch.compiler.is_compiling() and query.shape[-2] <= FEW:
+        heads = [x.shape[-3] for x in (query, key)]
+        both = torch.cat([query, key], dim=-3)
+        return rotate_by(both, *waves, rotary.layout).split(heads, dim=-3)
     return tuple(rotate_by(x, *waves, rotary.layout) for x in (query, key))
 
 
