@@ -19,6 +19,7 @@ nox.options.sessions = ["lint", "docs", "tests"]
 
 WORK = BUILD / "work"
 DOCTREES = WORK / "doctrees"
+PROCESSES = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
 BIN = "Scripts" if os.name == "nt" else "bin"
 ENVIRONMENT = Path(".nox", "environment").resolve()
 PEERS = Path(".nox", "peers").resolve()
@@ -96,14 +97,16 @@ def page(session: nox.Session) -> None:
     """Build and test one page, `nox -s page -- other/biases`; without a name, show the site."""
     if not session.posargs:
         alone(session)
-        options = ["--watch", "src", "--doctree-dir", DOCTREES, "-c", ".", "-n"]
+        options = ["--watch", "src", "-d", DOCTREES, "-c", ".", "-n", "-j", PROCESSES]
         run(session, "sphinx_autobuild", *options, "docs", WORK / "html")
         return
     for name in session.posargs:
         source = Path("docs", f"{name}.md")
-        if not source.is_file():
+        if not source.is_file() and source.parent.name != "models":  # which are derived
             session.error(f"docs has no page {name}.md: name it as in its address")
-        sphinx(session, "html", str(source), fresh=False, env={"BOOK_PAGE": name})
+        # a deck shows what other pages computed
+        one = [] if source.parent.name == "slides" else ["-D", f"book_page={name}"]
+        sphinx(session, "html", str(source), settings=one, fresh=False)
         about = source.parent.name if source.parent.name == "questions" else source.stem
         checks = Path("tests", "pages", f"test_{about}.py")
         if checks.is_file():
@@ -300,9 +303,7 @@ def alone(session: nox.Session) -> None:
         session.error(refused)
 
 
-def run(
-    session: nox.Session, module: str | Path, *arguments: object, env: dict | None = None
-) -> None:
+def run(session: nox.Session, module: str | Path, *arguments: object) -> None:
     """Run a module or a file in the environment, with its programs first on the path.
 
     Most of them start two processes, and threads of two that share the cores wait for each other: with
@@ -318,7 +319,7 @@ def run(
         *([str(module)] if isinstance(module, Path) else ["-m", module]),
         *map(str, arguments),
         external=True,
-        env=settings | (env or {}),
+        env=settings,
     )
 
 
@@ -356,7 +357,6 @@ def sphinx(
     settings: Sequence[str] = (),
     doctrees: Path = DOCTREES,
     fresh: bool = True,
-    env: dict | None = None,
 ) -> Path:
     """Run one builder on the pages, which all builders share once they are executed.
 
@@ -368,10 +368,9 @@ def sphinx(
     out = WORK / builder
     if fresh:
         remove(out)  # nothing outlives its page
-    processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
-    options = ["-q", "-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
+    options = ["-q", "-n", "-W", "--keep-going", "-j", PROCESSES, "-c", ".", "-d", doctrees]
     options += ["-b", builder, *settings]
-    run(session, "sphinx", *options, "docs", out, *(pages or ["-a"]), env=env)
+    run(session, "sphinx", *options, "docs", out, *(pages or ["-a"]))
     return out
 
 

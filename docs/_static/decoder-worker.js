@@ -1,5 +1,5 @@
 // The decoder of "Ask it yourself", beside the page: it fetches a scheme's weights once and answers one question after
-// the other, with what a test compares with the library.
+// the other.
 "use strict";
 
 const HEADS = 4, LAYERS = 2, TRAINED = 48;

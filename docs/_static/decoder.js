@@ -3,10 +3,9 @@
 
 addEventListener("DOMContentLoaded", () => { // when the explorers are known
   const { ask, best, listed, STORY } = panel;
-  const HEADS = 4, MAPS = 8, TRAINED = 48, MOST = 256, FIND = 6; // layer 1, head 2 finds the fact
+  const HEADS = 4, MAPS = 8, TRAINED = 48, MOST = 256, FIND = 6;
   const NOUNS = "dog man fox king cat bird boy wolf".split(" "), VERBS = "bites sees hears likes".split(" ");
 
-  // --- The panel.
   const control = (text, input) => `<label class="control">${text} ${input}</label>`;
   const select = (text, name, options) =>
     control(text, `<select name="${name}">${options.map((option) => `<option>${option}</option>`).join("")}</select>`);
@@ -14,7 +13,7 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
     control(text, `<input type="range" name="${name}" min="${min}" max="${max}" value="${min}"><output></output>`);
   const buttons = (texts) => `<div class="words">${texts.map((text) => `<button type="button">${text}</button>`).join("")}</div>`;
 
-  // Each noun does each thing to another one, and no two do the same to the same one.
+  // No noun does a thing to two others.
   const FACTS = Array.from({ length: 32 }, (_, n) => {
     const who = (5 * n + (n >> 3)) % 8, whom = ([1, 5, 3, 7][n % 4] * who + 1) % 8;
     return `the ${NOUNS[who]} ${VERBS[n % 4]} the ${NOUNS[whom]} .`;
@@ -27,7 +26,7 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
     return [...words.slice(0, asked), ...more.slice(0, 4), ...words.slice(asked)];
   }
 
-  // What a button makes of the words before the cursor and after it; a new text is edited before its question mark.
+  // What a button makes of the words before the cursor and after it. A new text has it before its question mark.
   const asking = (words) => (words.at(-1) === "?" ? [words.slice(0, -1), ["?"]] : [words, []]);
   const EDITS = {
     "take a word back": (before, after) => [before.slice(0, -1), after],
@@ -36,22 +35,25 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
   };
   const NAMES = Array.from({ length: MAPS }, (_, h) => `layer ${Math.floor(h / HEADS)}, head ${h % HEADS}`);
 
-  const paint = (canvas, map) => panel.paint(canvas, map.length, 0xd08f2b, // blue; a long row would be too faint to see
+  const paint = (canvas, map) => panel.paint(canvas, map.length, 0xd08f2b, // blue, and a long row not too faint
     (i, j) => 255 * (map[i][j] || 0) ** (map.length > TRAINED ? 0.5 : 1));
 
   function build(form, { known }) {
     let words, maps, busy = false, again = false;
-    form.innerHTML = control("story and question", '<textarea name="text" rows="4" spellcheck="false"></textarea>')
-      + buttons(known) + buttons(Object.keys(EDITS)) + '<div class="controls">'
+    form.innerHTML = '<div class="sides"><div>'
+      + control("story and question", '<textarea name="text" rows="4" spellcheck="false"></textarea>')
+      + `</div><ol>${'<li><button type="button"></button> <output></output><span class="bar"></span></li>'.repeat(3)}</ol></div>`
+      + `<p class="said" role="status"></p>${buttons(Object.keys(EDITS))}<details><summary>all ${known.length} words</summary>${buttons(known)}`
+      + '</details><div class="controls">'
       + select("scheme", "scheme", ["rotary", "ALiBi", "none"]) + slider("shift of positions", "shift", 0, 200)
       + control("shift only the question", '<input type="checkbox" role="switch" name="only">')
       + select("extension", "method", ["none", "interpolation", "YaRN"]) + slider("factor", "factor", 1, 8)
-      + '</div><p class="said" role="status"></p><div class="answer"><ol></ol><div class="maps">'
+      + '</div><div class="answer"><div class="maps">'
       + NAMES.map((name) => `<figure><figcaption>${name}</figcaption><canvas></canvas></figure>`).join("") + '</div><div class="controls">'
       + select("head to read", "head", NAMES) + slider("query to read", "row", 0, 0) + '</div><p class="read"></p><p class="reading"></p>'
       + '<div class="map" aria-hidden="true"><div class="across"></div><div class="down"></div><canvas></canvas></div></div>';
     const { text, scheme, shift, only, method, factor, head, row } = form.elements;
-    const [said, answer, list, read, reading, across, down] = ["said", "answer", "answer ol", "read", "reading", "across", "down"]
+    const [said, answer, list, read, reading, across, down] = ["said", "answer", "sides ol", "read", "reading", "across", "down"]
       .map((name) => form.querySelector(`.${name}`));
     const canvases = [...form.querySelectorAll(".maps canvas")], large = form.querySelector(".map canvas");
 
@@ -73,12 +75,12 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
 
     function fault(typed) {
       const unknown = [...new Set(typed.filter((word) => !known.includes(word)))];
-      if (unknown.length) return `It does not know ${listed(unknown)}: the buttons show all of its words.`;
+      if (unknown.length) return `It does not know ${listed(unknown)}: its ${known.length} words are listed.`;
       if (typed.some((word, i) => /\W/.test(word) && /\W/.test(typed[i - 1] || "."))) return "Write a word before each mark.";
       return typed.length && typed.length <= MOST ? "" : `Write 1 to ${MOST} words.`;
     }
 
-    async function draw() { // one answer after the other, and what was missed meanwhile once
+    async function draw() { // one after the other, and what was missed once
       again = busy;
       if (busy) return;
       do {
@@ -94,7 +96,7 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
       factor.disabled = method.disabled || method.value === "none";
       for (const input of [shift, factor]) input.nextSibling.textContent = input.value;
       const wrong = fault(typed), asked = typed.lastIndexOf(".") + 1, moved = Number(shift.value);
-      answer.classList.toggle("old", wrong);
+      for (const part of [answer, list]) part.classList.toggle("old", wrong);
       text.setAttribute("aria-invalid", Boolean(wrong));
       if (wrong) { said.textContent = wrong; return; }
       const places = (by) => typed.map((_, i) => i + (only.checked && i < asked ? 0 : by)), positions = places(moved);
@@ -109,8 +111,10 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
       [words, maps] = [typed, found.maps];
       const change = before && Math.max(...maps.map((map, h) => Math.max(...map.map((weights, i) =>
         Math.max(...weights.map((weight, j) => Math.abs(weight - before.maps[h][i][j])))))));
-      list.innerHTML = best(found.probabilities).map(([token, probability]) => `<li>${known[token]} <output>${probability.toFixed(3)}</output>`
-        + `<span class="bar" style="width: ${100 * probability}%"></span></li>`).join("");
+      best(found.probabilities).forEach(([token, probability], k) => {
+        const [word, chance, bar] = list.children[k].children;
+        [word.textContent, chance.textContent, bar.style.width] = [known[token], probability.toFixed(3), `${100 * probability}%`];
+      });
       said.textContent = `Next word: ${list.firstChild.textContent}. ${words.length} word${words.length > 1 ? "s" : ""}, up to ${positions.at(-1) - positions[0]} apart; `
         + `training had up to ${TRAINED} words, up to ${TRAINED - 1} apart.`
         + (moved ? ` The largest change of an attention weight is ${change.toFixed(2)}.` : "");
@@ -132,8 +136,9 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
     form.addEventListener("input", ({ target }) => ([head, row].includes(target) ? look() : draw()));
     form.addEventListener("click", ({ target }) => {
       if (target.type !== "button") return;
+      if (target.closest("ol")) text.setSelectionRange(1e4, 1e4);
       const [before, after] = [text.value.slice(0, text.selectionStart), text.value.slice(text.selectionEnd)];
-      const rest = /[a-z]$/i.test(before) ? after.match(/^[a-z]*/i)[0] : ""; // of a word that the cursor stands in
+      const rest = /[a-z]$/i.test(before) ? after.match(/^[a-z]*/i)[0] : ""; // of a word
       const [left, right] = [split(before + rest), split(after.slice(rest.length))];
       write(EDITS[target.textContent]?.(left, right) || [[...left, target.textContent], right]);
     });
@@ -142,8 +147,7 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
       look(canvas === large ? head.selectedIndex : canvases.indexOf(canvas), Math.floor(offsetY / canvas.clientHeight * words.length)));
     head.selectedIndex = FIND;
     write(EDITS["first story"]());
-    const pointer = matchMedia("(pointer: fine)").matches; // else a keyboard would come up
-    (pointer ? text : scheme).focus({ preventScroll: true });
+    (matchMedia("(pointer: fine)").matches ? text : scheme).focus({ preventScroll: true }); // or a keyboard comes up
   }
 
   const plain = { scheme: "rotary", words: split(STORY), positions: split(STORY).map((_, i) => i), method: "none", factor: 1 };

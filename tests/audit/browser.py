@@ -13,6 +13,7 @@ ASKED = {  # at which sizes, with which framework shown
     "pointer": [(WIDE, 0), (PHONE, 1)],
     "header": [(PHONE, 0), (PHONE | {"width": 320}, 1)],
     "filters": [(WIDE, 0)],
+    "steady": [(PHONE, 0), (WIDE, 1)],
     "paper": [(PHONE | {"width": 700}, 0)],
     "embeds": [(WIDE, 0)],
 }

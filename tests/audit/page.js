@@ -161,6 +161,20 @@ window.audit = (() => {
     return faults;
   };
 
+  // An explorer is as high as the place that is kept for it while its script comes: below 0.04 of a screen.
+  const steady = () => all(".explorer.is-live:not(.decoder)").flatMap((e) => {
+    const live = e.querySelector(".live");
+    for (const fold of all(".embed", e)) fold.open = false;
+    const heights = [false, true].map((waits) => {
+      live.hidden = waits;
+      e.classList.toggle("is-live", !waits);
+      return e.offsetHeight;
+    });
+    live.hidden = !e.classList.toggle("is-live", true);
+    const by = heights[0] - heights[1];
+    return Math.abs(by) > 36 ? [`${name(e)} grows by ${by} pixels at ${innerWidth}`] : [];
+  });
+
   // The lines that put explorers into other pages, and, in the frame that one makes, whether all is in sight.
   const embeds = async () => {
     for (const open of [false, true]) { // a line knows the height that there was when its fold first opened
@@ -277,6 +291,6 @@ window.audit = (() => {
     return loose.map((source) => `the policy lets in scripts from ${source}`);
   };
 
-  return { show, overflow, pointer, header, paper, filters, embeds, whole, watch, goes, missed, tries, focus,
+  return { show, overflow, pointer, header, paper, filters, steady, embeds, whole, watch, goes, missed, tries, focus,
     turned, violations, words, works, policy };
 })();

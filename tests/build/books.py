@@ -22,6 +22,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext
               "sphinx.ext.viewcode", "sphinx_design", "sphinx_proof", "sphinxcontrib.bibtex",
               "sphinxcontrib.katex", "book"]
 html_theme = "furo"
+html_domain_indices = False
 html_title = "A small book"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
@@ -35,7 +36,6 @@ bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 numfig = True
-python_maximum_signature_line_length = 88
 nb_execution_mode = "force"
 nb_execution_show_tb = True
 nb_execution_timeout = 300
@@ -68,12 +68,12 @@ def copy(folder):
     (folder / "conf.py").write_text(CONF)
 
 
-def build(folder, builder="html", *only, processes=1):
+def build(folder, builder="html", *only, processes=1, options=()):
     """Build a book, or some of its pages; return where, the exit code and what was said."""
     out = folder / "build" / builder
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "--no-color"]
     command += ["-j", str(processes), "-b", builder, "-d", folder / "build" / "doctrees"]
-    command += [folder, out, *(folder / name for name in only)]
+    command += [*options, folder, out, *(folder / name for name in only)]
     done = subprocess.run(
         list(map(str, command)),
         env=os.environ | {"SOURCE_DATE_EPOCH": "1767225600"},  # when 2026 begins

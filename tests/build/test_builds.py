@@ -5,12 +5,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 from sphinxcontrib import katex
 
-from docs._ext.book import cells, reading
 from tests.build.books import ROOT
 
 
@@ -101,16 +98,6 @@ def test_the_style_is_of_the_katex_that_renders():
 def test_all_that_is_built_carries_one_date_and_the_users_if_there_is_one():
     assert int(builds.settings({})["SOURCE_DATE_EPOCH"]) > 0
     assert builds.settings({"SOURCE_DATE_EPOCH": "1"})["SOURCE_DATE_EPOCH"] == "1"
-
-
-def test_a_page_is_read_again_when_its_code_or_a_recording_changes(monkeypatch):
-    ran = {0: SimpleNamespace(source="from posattn.reference import alibi_slopes")}
-    monkeypatch.setattr(cells, "cells", lambda env, docname: ran)
-    env = MagicMock()
-    reading.depend_on_code(SimpleNamespace(env=env, srcdir=ROOT / "docs"), None)
-    known = {Path(call.args[0]).name for call in env.note_dependency.call_args_list}
-    assert {"alibi.py", "cells.py", "mlx.json"} <= known
-    assert not {"t5.py", "site.py"} & known
 
 
 def test_a_budget_that_is_exceeded_fails_and_says_by_how_much(monkeypatch, capsys):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from docs._ext.book import reading
+from docs._ext.book import kernels
 from tests.build.books import build, cell, words, write
 from tests.conftest import need
 
@@ -106,4 +106,4 @@ def test_a_page_knows_what_the_others_hold(books):
 def test_a_page_begins_with_what_it_imports_in_a_process_of_its_own(books):
     for name in NAMES:
         text = html.unescape(words(books[0][f"{name}.html"].decode()))
-        assert f"True False {reading.COMPILER}" in text
+        assert f"True False {kernels.COMPILER}" in text

@@ -99,9 +99,9 @@ def test_the_script_of_an_explorer_is_where_it_is(site):
 
 def test_an_explorer_can_stand_in_another_page(site, browser):
     embedded = site / "embed" / "swap.html"
-    assert embedded.stat().st_size < 40 * 1024
-    for font in re.findall(r'url\("([^"]*)"', embedded.read_text()):
-        assert (embedded.parent / font).is_file()
+    asked = re.findall(r'(?:href|src)="(../_static/[^"]*)"', embedded.read_text())
+    assert len(asked) == 4
+    assert all((embedded.parent / name).is_file() for name in asked)
     tab = browser.new_page(viewport={"width": 320, "height": 600})
     tab.goto(embedded.as_uri())
     assert tab.locator(".is-live .tiles button").count() == 2

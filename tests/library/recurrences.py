@@ -8,9 +8,7 @@ from tests.conftest import draw
 KEYS, VALUES, N, WIDTH, OUT = 2, 4, 70, 4, 3
 NAMES = {"linear": "linear_attention", "gated": "gated_delta", "kimi": "kimi_delta"}
 MASK = np.ones((2, N), bool)
-MASK[0, :3] = MASK[0, 30:33] = MASK[1, 62:66] = MASK[1, -2:] = (
-    False  # in front, between, behind
-)
+MASK[0, :3] = MASK[0, 30:33] = MASK[1, 62:66] = MASK[1, -2:] = False
 DOCUMENTS = np.array([[0] * 40 + [1] * 26 + [2] * 4, [3] * 63 + [9] * 4 + [3] * 3])
 DOCUMENTS[0, 30:33] = 7  # padding has a number of its own
 

@@ -80,7 +80,7 @@ def latent_weights(**changed):
         "gate_weight": None,
         "temperature": None,
     }
-    return contract.latent_weights(SimpleNamespace(**{**weights, **changed}))
+    return contract.latent_weights(SimpleNamespace(**{**weights, **changed}), floats(1, 8))
 
 
 def rotary(**changed):
@@ -335,9 +335,9 @@ CHECKS = [
     (c.latent_entry, [floats(2, 1, 4), ints(1), latent_cache()], [floats(2, 1, 5), ints(1), latent_cache()],
      RANGE, "latent must have shape (2, n, 4), got (2, 1, 5)"),
     (latent_weights, {}, {"kv_down_weight": floats(8, 2)}, RANGE, "kv_down_weight must have 3 "
-     "columns or more, as many as kv_norm_weight has entries, got shape (8, 2)"),
+     "columns or more, as many as key_weight has rows, got shape (8, 2)"),
     (latent_weights, {}, {"key_weight": floats(2, 4)}, RANGE,
-     "key_weight must have shape (3, h * content_dim), got (2, 4)"),
+     "value_weight must have shape (2, h * value_dim), got (3, 10)"),
     (latent_weights, {}, {"query_norm_weight": floats(2)}, RANGE,
      "query_norm_weight must have shape (7), got (2,)"),
     (latent_weights, {}, {"query_norm_weight": None}, KIND,
@@ -426,11 +426,11 @@ CHECKS = [
      "rng must be given where temperature = 2.0 is above 0, got None"),
     (c.generation, [ints(1), 1, 1, 0], [ints(0), 1, 0, None], RANGE,
      "tokens must hold at least one to go on from, got shape (0,)"),
-    (c.caches, [[step], 1, ints(2, 9)], [[step], 2, ints(2, 9)], RANGE,
+    (c.caches, [[step], [True], ints(2, 9)], [[step], [True] * 2, ints(2, 9)], RANGE,
      "cache must hold a cache for each of 2 layers, got 1"),
-    (c.caches, [(), 0, None], [step, 1, None], KIND,
+    (c.caches, [(), [], None], [step, [True], None], KIND,
      "cache must hold a cache for each of 1 layers, got SimpleNamespace"),
-    (c.caches, [(step,), 1, ints(2, 9)], [[3], 1, None], KIND,
+    (c.caches, [(step, None), [True, False], ints(2, 9)], [[3], [True], None], KIND,
      "cache must hold a cache for each of 1 layers, got int for one of them"),
     # workers
     (c.balanced, [16, 4], [10, 4], RANGE, "n must be a multiple of 2 * workers = 8, got 10"),
@@ -704,6 +704,7 @@ WRONG = {
     "weight_to_half": {"rotary_dim": [3, 4]},
     "weight_to_interleaved": {"rotary_dim": [3, 4]},
     "LatentAttention": {"rotary_dim": [3]},
+    "LatentCache": {"width": [-1]},
     "StateCache": {"past": [-1]},
     "StateCache.trim": {"n": [1]},
     "SwinBias.__call__": {

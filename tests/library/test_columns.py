@@ -92,6 +92,15 @@ def test_every_public_name_of_a_file_is_exported(column):
     }
 
 
+@ON_COLUMNS
+def test_every_public_definition_is_validated(column):
+    for concept in SHARED:
+        module = load(column, concept)
+        for node in ast.parse(inspect.getsource(module)).body:
+            if getattr(node, "name", "") in module.__all__:
+                assert "@validated" in ast.unparse(node), node.name
+
+
 def test_what_a_file_calls_public_is_there():
     for module in MODULES:
         missing = [n for n in getattr(module, "__all__", ()) if not hasattr(module, n)]

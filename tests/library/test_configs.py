@@ -366,7 +366,7 @@ CONTRADICTIONS = [
     ("gpt-oss", {"layer_types": ["full_attention"]}, "layer_types must hold 24 entries, got 1"),
     ("gpt-oss", {"sliding_window": None}, "sliding_window is null, but layer_types has layers"),
     ("qwen2", {"layer_types": ["sliding_attention"] * 28}, "sliding_window is missing, but|sliding_window"),
-    ("smollm3", {"no_rope_layers": [2] * 36}, r"no_rope_layers\[0\] must be 0 or 1, got 2"),
+    ("smollm3", {"no_rope_layers": [2] * 36}, r"no_rope_layers\[0\] must be one of 0, 1, got 2"),
     ("olmo-3", {"rope_parameters": None, "rope_theta": 1e4}, "rope_theta = 10000 would rotate full"),
     ("olmo-3", {"rope_parameters": {"rope_theta": 1e4}}, r"rope_parameters\['\w+'\] is missing"),
     ("phi-3", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "must be 'default' or 'longrope'"),

@@ -171,7 +171,7 @@ WRONG = [
     (changed("falcon", **FALCON), "num_kv_heads = 8 must divide num_attention_heads = 71"),
     (changed("minimax-m2", rotary_dim=...), "rotary_dim is missing"),
     (changed("minimax-m2", partial_rotary_factor=0.25), "rotary_dim = 64 and partial_rotary_factor = 0.25"),
-    (changed("minimax-m2", attn_type_list=[1, 0]), "attn_type_list is known only with 1"),
+    (changed("minimax-m2", attn_type_list=[1, 0]), r"attn_type_list\[1\] must be one of 1"),
     (changed("qwen2.5-vl", rope_scaling={"type": "mrope", "mrope_section": [8, 4, 4]}), "whose sum is 64"),
     (changed("qwen2.5-vl", rope_scaling={"type": "mrope", "mrope_section": [16, 24, 24],
         "mrope_interleaved": True}), "mrope_interleaved must be false"),

@@ -209,7 +209,14 @@ LATENT |= {
 LATENT |= {"v_head_dim": 3, "rope_theta": 10000.0, "n_routed_experts": 4, "n_group": 2}
 LATENT |= {"num_experts_per_tok": 2, "moe_intermediate_size": 5, "first_k_dense_replace": 1}
 LATENT |= {"topk_group": 1, "num_key_value_heads": 2}
-OTHERS = {"a state": HYBRID, "latent vectors": LATENT}
+GEMMA4 = SIZES | {"model_type": "gemma4_text", "num_hidden_layers": 4, "head_dim": 4}
+GEMMA4 |= {"global_head_dim": 8, "num_key_value_heads": 1, "rms_norm_eps": 0.01}
+GEMMA4 |= {"layer_types": ["sliding_attention", "full_attention"] * 2}
+GEMMA4 |= {"num_kv_shared_layers": 2, "sliding_window": 3}
+GEMMA4 |= {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2}
+GEMMA4 |= {"hidden_size_per_layer_input": 2, "vocab_size_per_layer_input": 11}
+GEMMA4["moe_intermediate_size"] = 5
+OTHERS = {"a state": HYBRID, "latent vectors": LATENT, "keys of others": GEMMA4}
 
 
 def called(decoder, tokens, **named):
@@ -239,7 +246,8 @@ def test_layers_of_other_kinds_pack_pad_and_step(column, config):
         parts.append(np.asarray(found.detach() if column is torch_column else found))
     assert np.allclose(np.concatenate(parts, 1), whole, rtol=0, atol=1e-5)
     shown = [x is not None for x in decoder.attention_weights(own(tokens))]
-    assert shown == [config is LATENT] * (len(shown) - 1) + [True]
+    assert shown == [config is not HYBRID] * (len(shown) - 1) + [True]
+    assert sum(x is None for x in cache) == 2 * (config is GEMMA4)
     assert decoder.generate(own(tokens), 2).shape == (2, 8)
     with pytest.raises(ValueError, match="documents must be None beside a cache"):
         decoder(own(tokens), documents=own(documents), cache=cache)
@@ -324,6 +332,8 @@ WRONG = [
     (LLAMA | {"mlp_bias": 1}, "llama: mlp_bias must be true or false"),
     (LLAMA | {"head_dims": 4}, "llama: head_dims = 4 is no key"),
     (BLOOM | {"apply_residual_connection_post_layernorm": True}, "is known only as False"),
+    (GEMMA4 | {"vocab_size_per_layer_input": 12}, "is known only as 11 or None, got 12"),
+    (GEMMA4 | {"use_double_wide_mlp": True}, "is known only as False or None, got True"),
     (GEMMA3, "gemma3_text: a Decoder hides the future, and this configuration doesn't"),
     (configs.plan(LLAMA), "config must be a path, a dictionary or a configuration"),
 ]
@@ -339,5 +349,7 @@ def test_everything_that_a_family_names_is_a_part():
     assert set(decoders.DECODERS) <= set(configs.families.FAMILIES)
     for family in decoders.DECODERS.values():
         parts = {*decoders.NORMS, *(f"feed_forward.{x}" for x in ("up", "gate", "down"))}
+        parts |= {"scalar", "layer_norm", "layer_input.gate", "layer_input.down"}
         assert set(family.layer) <= parts
-        assert set(family.top) <= {"embedding", "encoding", "embedding_norm", "norm"}
+        top = {name for name in family.top if not name.startswith("layer_embedding.")}
+        assert top <= {"embedding", "encoding", "embedding_norm", "norm"}

@@ -29,9 +29,8 @@ def test_the_last_value_of_a_key_is_what_is_read(column):
 def test_chunks_are_exact_whatever_the_gates(precise_twin, kind, strong, weak):
     """Sums of strong gates don't blur the weak ones after them."""
     named = arrays(kind)
-    named["log_gates"] = (
-        np.where(draw(5, *named["log_gates"].shape) > 0, strong, weak) * 1.0
-    )
+    high = draw(5, *named["log_gates"].shape) > 0
+    named["log_gates"] = np.where(high, strong, weak) * 1.0
     want, last = written_out(named)
     output, state = call(precise_twin, kind, named)
     assert error(precise_twin.numpy(output), want) <= REACH[precise_twin.dtype]
@@ -51,9 +50,8 @@ def test_the_first_half_of_a_chunk_may_shut_what_the_second_keeps(precise_twin):
 def test_gradients_are_finite_where_gates_shut_or_stay_open(torch_column, kind):
     named = arrays(kind)
     shape = named["log_gates"].shape
-    named["log_gates"] = np.choose(
-        np.arange(np.prod(shape)).reshape(shape) % 3, [-1e4, -5, 0.0]
-    )
+    which = np.arange(np.prod(shape)).reshape(shape) % 3
+    named["log_gates"] = np.choose(which, [-1e4, -5, 0.0])
 
     def output(*given):
         return getattr(torch_column, f"{kind}_delta")(*given)[0]
@@ -73,9 +71,7 @@ def test_a_gate_of_0_empties_the_state(column):
 
 @RULES
 @pytest.mark.parametrize(("length", "most"), [(0.001, 1), (1, 2), (1.4, 1)])
-def test_keys_of_any_length_and_steps_up_to_twice_are_exact(
-    precise_twin, kind, length, most
-):
+def test_keys_of_any_length_and_steps_up_to_2_are_exact(precise_twin, kind, length, most):
     named = arrays(kind)
     named["key"] = named["key"] * length
     named["beta"] = named["beta"] * most

@@ -8,6 +8,7 @@ from posattn import configs
 from tests.conftest import REFERENCE, TWINS, assert_close, assert_twin_agrees, draw, error
 
 DIM, HEADS, KEYS, WIDTH, OUT, N = 6, 4, 2, 4, 3, 70
+LAYER = {"num_key_heads": KEYS, "key_dim": WIDTH, "value_dim": OUT}
 KIMI = {"per_channel": True, "rank": 2, "gate": "sigmoid"}
 KINDS = {"gated": {}, "kimi": KIMI, "bounded": KIMI | {"bound": -5.0}}
 MASK = np.ones((2, N), bool)
@@ -19,15 +20,8 @@ EACH = pytest.mark.parametrize("kind", KINDS)
 
 def weights_of(kind, **options):
     """The arrays of a layer by the names of the reference, and what else it has."""
-    made = REFERENCE.DeltaAttention.init(
-        np.random.default_rng(3),
-        DIM,
-        HEADS,
-        num_key_heads=KEYS,
-        key_dim=WIDTH,
-        value_dim=OUT,
-        **KINDS[kind] | options,
-    )
+    rng, options = np.random.default_rng(3), LAYER | KINDS[kind] | options
+    made = REFERENCE.DeltaAttention.init(rng, DIM, HEADS, **options)
     arrays = {name: x for name, x in vars(made).items() if isinstance(x, np.ndarray)}
     arrays["norm_weight"] = 1 + draw(4, OUT) / 8
     arrays["decay_offset"] = draw(5, *arrays["decay_offset"].shape)
@@ -44,15 +38,8 @@ def layer_of(column, kind, arrays=None, **options):
     )
     if column.name != "torch":
         return column.DeltaAttention(**arrays, **rest)
-    made = column.DeltaAttention(
-        DIM,
-        HEADS,
-        num_key_heads=KEYS,
-        key_dim=WIDTH,
-        value_dim=OUT,
-        dtype=arrays["taps"].dtype,
-        **KINDS[kind] | options,
-    )
+    options = LAYER | KINDS[kind] | options | {"dtype": arrays["taps"].dtype}
+    made = column.DeltaAttention(DIM, HEADS, **options)
     state = {
         name.replace("_weight", ".weight") if x.ndim == 2 and name != "taps" else name: x.mT
         if x.ndim == 2 and name != "taps"
@@ -147,10 +134,8 @@ def test_the_first_token_by_hand(column, length):
     gate = (x @ arrays["gate_weight"]).reshape(HEADS, OUT)
     heads = np.empty((HEADS, OUT))
     for h in range(HEADS):
-        q, k = (
-            part[h // 2] / np.sqrt(part[h // 2] @ part[h // 2] + 1e-6)
-            for part in (query, key)
-        )
+        q, k = query[h // 2], key[h // 2]
+        q, k = (x / np.sqrt(x @ x + 1e-6) for x in (q, k))
         o = beta[h] * value[h] * (q @ k) / np.sqrt(WIDTH)
         o = arrays["norm_weight"] * o / np.sqrt(np.mean(o**2) + 1e-6)
         heads[h] = o * gate[h] / (1 + np.exp(-gate[h]))
@@ -160,11 +145,7 @@ def test_the_first_token_by_hand(column, length):
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (
-            {"num_key_heads": 3},
-            ValueError,
-            "num_key_heads must divide num_heads = 4, got 3",
-        ),
+        ({"num_key_heads": 3}, ValueError, "must divide num_heads = 4, got 3"),
         ({"gate": "tanh"}, ValueError, "gate must be 'silu' or 'sigmoid', got 'tanh'"),
         ({"taps": 0}, ValueError, "taps must be a positive integer, got 0"),
         ({"most": 0}, ValueError, "most must be a positive finite number, got 0"),
@@ -212,17 +193,20 @@ KIMI = {
     "v_head_dim": 4,
     "mla_use_nope": True,
 }
+GLM = KIMI | {"q_lora_rank": 3, "qk_rope_head_dim": 0, "index_n_heads": 2}
+GLM |= {"index_head_dim": 4, "index_topk": 8, "index_kpool": 4}
 FAMILIES = {
     "qwen3_next": LINEAR,
     "qwen3_5_text": LINEAR | {"rope_parameters": {"mrope_section": [1, 0, 0]}},
     "olmo_hybrid": {k: x for k, x in LINEAR.items() if "ro" not in k and k != "head_dim"},
     "kimi_linear": KIMI,
+    "glm5_next_text": GLM,
 }
 
 
 def released(family):
     """A layer's arrays by our names, and the same arrays as a model of the family keeps them."""
-    kimi = family == "kimi_linear"
+    kimi = family in ("kimi_linear", "glm5_next_text")
     sizes = {"key_dim": WIDTH, "value_dim": WIDTH if kimi else OUT}
     options = {"per_channel": True, "rank": WIDTH, "gate": "sigmoid"} if kimi else {}
     layer = REFERENCE.DeltaAttention.init(
@@ -233,6 +217,7 @@ def released(family):
         most=2.0 if family == "olmo_hybrid" else 1.0,
         eps=1e-6 if family.startswith("qwen") else 1e-5,
         **sizes,
+        bound=-5.0 if family == "glm5_next_text" else None,
         **options,
     )
     named = {n: x for n, x in vars(layer).items() if isinstance(x, np.ndarray)}
@@ -270,10 +255,7 @@ def released(family):
     norm = "norm.weight" if family.startswith("qwen") else "o_norm.weight"
     theirs[norm] = layer.norm_weight
     place = "model.layers.1.self_attn." if kimi else "model.layers.1.linear_attn."
-    if family in (
-        "olmo_hybrid",
-        "kimi_linear",
-    ):  # three convolutions, as they were released
+    if kimi or family == "olmo_hybrid":  # three convolutions, as they were released
         ends = np.cumsum([len(w) for w in qkv])[:-1]
         for name, part in zip("qkv", np.split(layer.taps, ends), strict=True):
             theirs[f"{name}_conv1d.weight"] = part[:, None]
@@ -297,10 +279,8 @@ def test_weights_of_a_model_are_cut_into_those_of_the_layer(twin, family):
             ({"odd": twin.array(X)}, "weights have .*odd', which"),
             ({"dt_bias": twin.array(X)}, "dt_bias' must have shape"),
         ):
-            (name, value), place = (
-                *change.items(),
-                next(iter(weights)).rsplit("attn.", 1)[0],
-            )
+            ((name, value),) = change.items()
+            place = next(iter(weights)).rsplit("attn.", 1)[0]
             changed = weights | {f"{place}attn.{name}": value}
             changed = {k: x for k, x in changed.items() if x is not None}
             with pytest.raises(ValueError, match=message):
@@ -313,11 +293,18 @@ def test_a_plan_tells_the_sizes_and_which_layers_are_built(torch_column):
     assert found.layers[0].delta.per_channel
     assert "delta rule with a gate for each channel" in found.describe(0)
     assert found.layers[3].delta is None
-    with pytest.raises(
-        ValueError, match="layer 3 must be one with the delta rule, got 'full'"
-    ):
+    with pytest.raises(ValueError, match="layer 3 must be one with the delta rule, got"):
         torch_column.DeltaAttention.from_config(config, 3)
     with pytest.raises(ValueError, match=r"see DeltaAttention\.from_config"):
         torch_column.MultiHeadAttention.from_config(config, 0)
     config["linear_attn_config"] = KIMI["linear_attn_config"] | {"gate_lower_bound": -5.0}
     assert "not computed by posattn" in configs.plan(config).describe(0)
+    config = {"model_type": "glm5_next_text"} | SIZES | GLM
+    found = configs.plan(config)
+    assert "a gate for each channel above -5;" in found.describe(2)
+    chosen = (
+        "8 of the keys in blocks of 4 chosen by an indexer of 2 heads of 4 by a learned"
+    )
+    assert chosen in found.describe(3)
+    with pytest.raises(ValueError, match="index_topk = 8 must be a multiple of index_kp"):
+        configs.plan(config | {"index_kpool": 3})

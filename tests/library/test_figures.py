@@ -373,6 +373,7 @@ def test_architectures_draw_the_matrices():
     [
         (figures.self_attention_layer, "tokens queries keys values scores softmax weighted outputs", 9),
         (figures.transformer_block, "tokens norm self-attention + norm feed-forward + next", 9),
+        (lambda: figures.transformer_block({"next": "head"}), "tokens norm self-attention + head", 9),
         (figures.positional_encoding_layer, "tokens positions (dropout) next", 6),
     ],
 )  # fmt: skip
@@ -592,6 +593,7 @@ MISTAKES = [
     (lambda: figures.curves(X, {"a": X[:3]}, "", ""), "series['a'] must have shape (7), got (3,)"),
     (lambda: figures.curves(X, {"a": -X}, "", "", False, True),
      "series['a'] must be positive on a logarithmic axis, got -128.0"),
+    (lambda: figures.transformer_block({"attend": "a"}), "words must name boxes of tokens, norm, atten"),
     (lambda: figures.ring(1, [0]), "workers must be at least 2, got 1"),
     (lambda: figures.ring(4, []), "steps must not be empty"),
     (lambda: figures.ring(4, [0, 4]), "steps must lie between 0 and workers - 1 = 3, got 4"),

@@ -173,6 +173,36 @@ def test_parts_and_steps_repeat_the_whole(column, shapes):
     assert np.all(column.numpy(cache.next_positions(1)) == N)
 
 
+def test_a_layer_reads_the_vectors_of_another(column):
+    """In a call and beside a cache; with the weights of the other, it computes the same."""
+    w = {name: column.array(x) for name, x in weights_of(LOW_RANK).items()}
+    layer, gone = (
+        layer_of(column, w, rotate=column.Rotary()),
+        ("kv_down_weight", "kv_norm_weight"),
+    )
+    rest, options = w | dict.fromkeys(gone), {"rotate": column.Rotary()}
+    if column.name == "torch":
+        rest, options["lent"] = {n: x for n, x in w.items() if n not in gone}, True
+    other, x = layer_of(column, rest, **options), column.array(X)
+    want, latent = layer(x, causal=True, return_latent=True)
+    assert_close(column, other(x, causal=True, latent=latent), column.numpy(want))
+    want = column.numpy(layer.attention_weights(x, causal=True))
+    assert_close(column, other.attention_weights(x, causal=True, latent=latent), want)
+    caches = [room(column, each) for each in (layer, other)]
+    for start, stop in [(0, 3), (3, 4), (4, N)]:
+        part = column.array(X[:, start:stop])
+        want, caches[0], kept = layer(part, cache=caches[0], return_latent=True)
+        out, caches[1] = other(part, cache=caches[1], latent=kept)
+        assert_close(column, out, column.numpy(want))
+    assert caches[1].bytes_per_token == 0
+    for wrong, given, text in (
+        (other, None, "given: what another"),
+        (layer, latent, "None"),
+    ):
+        with pytest.raises(ValueError, match=f"latent must be {text}"):
+            wrong(x, latent=given)
+
+
 def test_few_queries_make_no_keys(column, monkeypatch):
     """With 5, 4 and 3 entries a query adds 3 products and saves 35: 11 are few, 12 are many."""
     kind, made_for = column.LatentAttention, []

@@ -107,7 +107,7 @@ def test_a_layer_is_chosen_by_its_number(column):
 @on_twins
 def test_layers_that_cannot_be_built_are_refused(column):
     kind = {"kind": "linear"}, "layer 0 must be an attention of pairs, got 'linear'"
-    shared = {"shares_values": True}, "layer 0 has shares_values = True, which MultiHead"
+    shared = {"kv_layer": 1}, "layer 0 has kv_layer = 1, which MultiHead"
     back = {"turns_back": True}, "layer 0 has turns_back = True, which MultiHeadAttention"
     for changes, text in (kind, shared, back):
         with pytest.raises(ValueError, match=text):
@@ -154,41 +154,24 @@ def test_one_projection_for_three_is_cut_apart(model_type, kind, module, fused, 
 PREFIX = "model.layers.0.self_attn."
 
 
-@pytest.mark.parametrize(
-    ("arrays", "changes", "text"),
-    [
-        (
-            {},
-            {},
-            "weights have no layer 0: no name begins with model.language_model.layers",
-        ),
-        (
-            {k: v for k, v in state().items() if "k_proj" not in k},
-            {},
-            r"weights lack 'model.layers.0.self_attn.k_proj.weight', the layer's key \(weight\)",
-        ),
-        (
-            state(**{f"{PREFIX}q_proj.bias": np.zeros(16)}),
-            {},
-            "weights have 'model.layers.0.self_attn.q_proj.bias', which a layer of 'llama'",
-        ),
-        (
-            state(**{f"{PREFIX}q_proj.weight": np.zeros((16, 8))}),
-            {},
-            r"q_proj.weight' must give query.weight of shape \(16, 12\), got \(16, 8\)",
-        ),
-        (
-            state(),
-            {"model_type": "whisper"},
-            "weights of model_type 'whisper' have unknown names; known",
-        ),
-        (
-            {f"{PREFIX}qkv_proj.weight": np.zeros((30, 12))},
-            {"model_type": "phi3"},
-            r"\(weight\) must have 32 rows, got 30",
-        ),
-    ],
-)
+# fmt: off
+UNFIT = [
+    ({}, {}, "weights have no layer 0: no name begins with model.language_model.layers"),
+    ({k: v for k, v in state().items() if "k_proj" not in k}, {},
+     r"weights lack 'model.layers.0.self_attn.k_proj.weight', the layer's key.weight"),
+    (state(**{f"{PREFIX}q_proj.bias": np.zeros(16)}), {},
+     "weights have 'model.layers.0.self_attn.q_proj.bias', which a layer of 'llama'"),
+    (state(**{f"{PREFIX}q_proj.weight": np.zeros((16, 8))}), {},
+     r"q_proj.weight' must give query.weight of shape \(16, 12\), got \(16, 8\)"),
+    (state(), {"model_type": "whisper"},
+     "weights of model_type 'whisper' have unknown names; known"),
+    ({f"{PREFIX}qkv_proj.weight": np.zeros((30, 12))}, {"model_type": "phi3"},
+     r"and value.weight of shape \(32, 12\), got \(30, 12\)"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("arrays", "changes", "text"), UNFIT)
 def test_weights_that_do_not_fit_are_named(arrays, changes, text):
     with pytest.raises(ValueError, match=text):
         attention_weights(arrays, plan_of(**changes), 0)
@@ -199,6 +182,8 @@ def test_keys_that_are_the_values_serve_as_both():
     del arrays[f"{PREFIX}v_proj.weight"]
     found = attention_weights(arrays, plan_of("llama", shares_values=True), 0)
     assert found["value.weight"] is found["key.weight"]
+    lent = attention_weights(state(), plan_of(kv_layer=0), 0)  # files have them anyway
+    assert set(lent) == {"query.weight", "output.weight"}
 
 
 @on_twins

@@ -7,6 +7,7 @@ import torch
 
 import posattn.jax
 import posattn.torch
+from posattn.jax.attention import gathered as jax_gathered
 from posattn.torch.attention import gathered
 from tests.conftest import (
     BOUND,
@@ -109,11 +110,8 @@ def test_blocks_are_selected_by_their_best_key_and_the_own_one_always(column, si
         assert listed(got[b, i]) == [j for g in chosen for j in of[g]]
 
 
-QUERY, KEY, VALUE = (
-    draw(320, 2, 4, N_Q, 4),
-    draw(321, 2, 2, N_K, 4),
-    draw(322, 2, 2, N_K, 3),
-)
+QUERY, KEY = draw(320, 2, 4, N_Q, 4), draw(321, 2, 2, N_K, 4)
+VALUE = draw(322, 2, 2, N_K, 3)
 CHOICES = {
     "all heads alike": (2, N_Q, 6),
     "every example alike": (N_Q, 6),
@@ -171,14 +169,16 @@ def test_attention_to_a_selection_is_that_of_its_mask(shape, options):
 
 @pytest.fixture
 def always_gathered(monkeypatch):
-    """Gather wherever a call can be gathered, and say how often that was."""
-    monkeypatch.setattr(gathered, "FEWER", 0)
-    monkeypatch.setattr(gathered, "LONG", 0)
+    """Gather wherever a call can be gathered, in PyTorch and JAX, and say how often that was."""
     monkeypatch.setattr(gathered, "ROWS", 4)
     monkeypatch.setattr(gathered, "CACHED", 50)
-    monkeypatch.setattr(gathered, "HELD", 50)
-    calls, attend = [], gathered.attend
-    monkeypatch.setattr(gathered, "attend", lambda call: calls.append(call) or attend(call))
+    calls, attends = [], {module: module.attend for module in (gathered, jax_gathered)}
+    for module, attend in attends.items():
+        for name, value in (("FEWER", 0), ("LONG", 0), ("HELD", 50)):
+            monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(
+            module, "attend", lambda call, held=attend: calls.append(call) or held(call)
+        )
     return calls
 
 
@@ -198,8 +198,7 @@ def test_twins_and_their_gradients_agree(twin, shape, options, always_gathered):
 
     with twin.mode():
         assert_twin_agrees(twin, attention, QUERY, KEY, VALUE, *learned)
-    expected = twin.name == "torch" and "bias" not in options and select.shape[-1] > 0
-    assert bool(always_gathered) == expected
+    assert bool(always_gathered) == ("bias" not in options and select.shape[-1] > 0)
 
 
 @pytest.mark.parametrize("where", ["dense", "gathered"])

@@ -55,6 +55,15 @@ SIZES = {  # what a key holds is replaced by, if it holds a number
     "qk_nope_head_dim v_head_dim": HEAD,
     "head_dim attention_head_dim indexer_head_dim": 2 * HEAD,
 }
+OWN = {  # of one family, whose class leaves it open, or fixes what then must fit
+    "bamba": {"attn_layer_indices": [1, 4]},
+    "dbrx": {"attn_config": {"rope_theta": 1e4}},
+    "gpt_neo": {"attention_types": [[["global", "local"], DEPTH // 2]]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (DEPTH // 2)},
+    "plbart": {"d_model": 12 * HEAD},
+    "qwen3_5_text": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
+    "reformer": {"is_decoder": True, "axial_pos_embds_dim": [2 * HEAD] * 2},
+}
 NULL = "head_dim indexer_n_heads indexer_kv_heads indexer_head_dim indexer_budget indexer_compress_ratio"
 FEW = re.compile("layer|per_tok|topk")
 INNER = re.compile("_config$|^decoder$")
@@ -106,12 +115,9 @@ def small(family):
     """What a small model of a family changes in its class's defaults."""
     values = CONFIG_MAPPING[family]().to_dict()
     made = sized(values)
-    if "attention_types" in values:
-        made["attention_types"] = [[["global", "local"], DEPTH // 2]]
-    if "attn_layers" in values:
-        made["is_decoder"] = True
-    if "attn_layer_indices" in values:
-        made["attn_layer_indices"] = [1, 4]
+    for name, value in OWN.get(family, {}).items():
+        inner = made.get(name, values.get(name))
+        made[name] = inner | value if isinstance(value, dict) else value
     if values.get("rope_parameters") == {}:
         rope = {"rope_type": "default", "rope_theta": 1e4}
         made["rope_parameters"] = dict.fromkeys(values["layer_types"], rope)
@@ -336,6 +342,7 @@ def main(names):
     torch.set_num_threads(1)
     signal.signal(signal.SIGALRM, stop)
     record = json.loads(FILE.read_text("utf-8"))["families"] if FILE.exists() else {}
+    before = {family: told["as"] for family, told in record.items() if "as" in told}
     known = [name for name in FAMILIES if name not in data("same.json")]
     for family in tqdm(names or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)):
         signal.alarm(SECONDS)
@@ -355,6 +362,11 @@ def main(names):
         f"{name} is {given}, and the night finds {record[name].get('as')}"
         for name, given in data("same.json").items()
         if name in record and given not in record[name].get("as", ())
+    ]
+    wrong += [
+        f"{name} equaled {names[0]}, and now: {record[name]}"
+        for name, names in before.items()
+        if "as" not in record[name]
     ]
     return "\n".join(wrong) or 0
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import venv
 from pathlib import Path
+from time import perf_counter
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "docs" / "_records"
@@ -55,6 +56,42 @@ def asked(part, about, known, arguments=None, *, begins=False, **options):
     named = {name for names in found.values() for name in names}
     given.chosen = [name for name in known if name in named or not found]
     return given
+
+
+def resume(cells, is_recorded, run, save, *, jobs=1, say=print):
+    """Run the cells that are not recorded as they are now, and record each as soon as it has ended.
+
+    `run(cell)` returns an entry, and `save(cell, entry)` what is said of it. A cell that fails stops no
+    other. The exit code says how it went: 130 for a run that was stopped, which goes on where it was.
+    """
+    import joblib  # environments of engines, which read this file, have none
+
+    left = [cell for cell in cells if not is_recorded(cell)]
+    say(f"{len(cells) - len(left)} of {len(cells)} are recorded")
+    work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
+    failed = 0
+    try:
+        ended = work(joblib.delayed(timed)(run, cell) for cell in left)
+        for number, (cell, entry, seconds) in enumerate(ended, start=1):
+            failed += isinstance(entry, Exception)
+            told = save(cell, entry) if not isinstance(entry, Exception) else (
+                f"FAILED, {type(entry).__name__}: {entry}".splitlines()[0]
+            )  # fmt: skip
+            say(f"[{number:2}/{len(left)}] {cell.name}: {told} ({seconds:.0f} s)")
+    except KeyboardInterrupt:
+        say("stopped; what was measured is kept, and the same command goes on from here")
+        return 130
+    return int(failed > 0)
+
+
+def timed(run, cell):
+    """A cell, its entry or what broke, and the seconds that it took, wherever it ran."""
+    start = perf_counter()
+    try:
+        entry = run(cell)
+    except Exception as failure:
+        entry = failure
+    return cell, entry, perf_counter() - start
 
 
 def each(names, measure):

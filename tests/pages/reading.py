@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import nbformat
 from myst_nb.core.read import read_myst_markdown_notebook
 
-from docs._ext.book import names
+from docs._ext.book import kept
 
 DOCS = Path(__file__).parents[2] / "docs"
 WORK = DOCS.parent / "build" / "work"
@@ -48,8 +47,8 @@ class Page:
     """
 
     path: Path
-    torch: names.Names = None
-    jax: names.Names = None
+    torch: kept.Names = None
+    jax: kept.Names = None
     glued: dict = field(default_factory=dict)
 
     @cached_property
@@ -90,22 +89,20 @@ class Page:
         """Take what the build computed; return whether it has run this page with the library as it is."""
         if not self.cells:
             return True
-        kept = names.load(WORK / "names", [cell.code for cell in self.cells])
-        ran = WORK / "jupyter_execute" / f"{self.name}.ipynb"
-        if kept is None or not ran.is_file():
+        cells = kept.load(WORK / "kept", [cell.code for cell in self.cells])
+        if cells is None:
             return False
-        ran = [c for c in nbformat.read(ran, as_version=4).cells if c.cell_type == "code"]
         pickles = {"torch": {}, "jax": {}}
-        for cell, done, new in zip(self.cells, ran, kept["cells"], strict=True):
+        for cell, (outputs, new, glued) in zip(self.cells, cells, strict=True):
             cell.printed = "".join(
                 output.text
-                for output in done.outputs
+                for output in outputs
                 if output.output_type == "stream" and output.name == "stdout"
             )
             for framework in pickles.keys() & cell.tags or pickles:
                 pickles[framework] |= new
-        self.torch, self.jax = (names.Names(found) for found in pickles.values())
-        self.glued = {name: pickle.loads(value) for name, value in kept["glued"].items()}
+            self.glued |= {name: pickle.loads(value) for name, value in glued.items()}
+        self.torch, self.jax = (kept.Names(found) for found in pickles.values())
         return True
 
 

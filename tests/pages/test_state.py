@@ -39,7 +39,7 @@ def erasing(i):
 
 
 def test_eq_state_sum():
-    r"""$$ \mathbf{S}_i = \mathbf{S}_{i-1} + \mathbf{k}_i \mathbf{v}_i^\top, \qquad \mathbf{y}_i = \mathbf{S}_i^\top \mathbf{q}_i . $$"""
+    r"""$$ \mathbf{y}_i = \sum_{j \le i} (\mathbf{q}_i^\top \mathbf{k}_j)\, \mathbf{v}_j = \mathbf{S}_i^\top \mathbf{q}_i, \qquad \mathbf{S}_i = \mathbf{S}_{i-1} + \mathbf{k}_i \mathbf{v}_i^\top . $$"""
     y = recurrence(lambda S, i: S + np.outer(K[i], V[i]))
     assert np.allclose(y, library(linear_attention))
     assert np.allclose(y, np.tril(Q @ K.T) @ V)  # attention without the softmax
@@ -99,6 +99,15 @@ def test_eq_kimi_delta():
     assert np.allclose(y, library(kimi_delta, RATES, BETA))
 
 
+def test_eq_delta_chunk():
+    r"""$$ \mathbf{u}_i + \beta_i \sum_{j<i} (\mathbf{k}_i^\top \mathbf{k}_j)\, \mathbf{u}_j = \beta_i \left( \mathbf{v}_i - \mathbf{S}_0^\top \mathbf{k}_i \right) . $$"""
+    S = np.random.default_rng(4).normal(size=(4, 4))
+    system = np.eye(6) + np.tril(BETA[:, None] * (K @ K.T), -1)
+    u = np.linalg.solve(system, BETA[:, None] * (V - K @ S))
+    given = (each[None] for each in (Q, K, V, np.zeros(6), BETA))
+    assert np.allclose(gated_delta(*given, state=S[None])[1][0], S + K.T @ u)
+
+
 def test_eq_transitions():
     r"""$$ \mathbf{y}_i = \sum_{j \le i} \left( \mathbf{q}_i^\top \mathbf{A}_i \mathbf{A}_{i-1} \cdots \mathbf{A}_{j+1} \mathbf{k}_j \right) \mathbf{v}_j . $$"""
 
@@ -138,6 +147,8 @@ def test_the_order_of_two_facts_decides(order):
     assert np.allclose(faded[0], first / 4 + last)
     assert np.allclose(faded[2], DOG / 2)
     assert np.allclose([state[0], state[2]], [last, DOG])
+    half = gated_delta(k, k, v, 0 * one, one / 2)[1][0]
+    assert np.allclose(half[0], first / 4 + last / 2)
     both = gated_delta(k, k, v, np.log(one / 2), one)[1][0]
     assert np.allclose([both[0], both[2]], [last, DOG / 2])
 

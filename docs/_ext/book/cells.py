@@ -11,14 +11,12 @@ from pathlib import Path
 
 import nbformat
 from docutils import nodes
-from myst_nb.ext import glue
 from myst_nb.ext.glue.roles import PasteTextRole
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 NAMES = {"scratch": "From scratch"}
 COMPARED = '<details class="check"><summary>Compared with the library</summary>'
 HIDDEN = {"remove-cell", "remove-input"}
-extract = glue.extract_glue_data_cell
 
 
 def is_cell(node, *tags, visible=False):
@@ -29,26 +27,6 @@ def is_cell(node, *tags, visible=False):
         and {f"tag_{tag}" for tag in tags} <= set(node["classes"])
         and (not visible or any("cell_input" in part["classes"] for part in node.children))
     )
-
-
-def remember(cell):
-    """Extract what a cell glues, as MyST-NB does, and note the names with the cell.
-
-    What it printed is one text from here on: on a busy machine the kernel sends it in pieces, and
-    MyST-NB would end each piece with a line break.
-    """
-    found = extract(cell)
-    cell.metadata["glued"] = [name for name, _ in found]
-    kept, streams = [], {}
-    for output in cell.get("outputs", []):
-        if output.output_type != "stream":
-            kept.append(output)
-        elif output.name in streams:
-            streams[output.name].text += output.text
-        else:
-            kept.append(streams.setdefault(output.name, output))
-    cell.outputs = kept
-    return found
 
 
 def cells(env, docname):
@@ -170,7 +148,6 @@ def behind(hidden):
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("myst_nb")
-    glue.extract_glue_data_cell = remember  # MyST-NB forgets which cell glued what
     app.add_role_to_domain("glue", "text", Number(), override=True)
     app.add_post_transform(ShowOrigins)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

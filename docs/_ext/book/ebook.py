@@ -31,11 +31,6 @@ LETTER = re.compile("<[^>]+>")
 class EbookBuilder(Epub3Builder):
     """Sphinx's builder without the library's reference, and with what EPUB wants to be told."""
 
-    def prepare_writing(self, docnames):
-        """Write no index of theorems: it would be a page that nothing leads to."""
-        super().prepare_writing(docnames)
-        self.domain_indices = []
-
     def write_documents(self, docnames):
         """Write what stands in the book."""
         super().write_documents({name for name in docnames if in_book(name)})
@@ -49,9 +44,6 @@ class EbookBuilder(Epub3Builder):
         self._static_dir.mkdir(parents=True, exist_ok=True)
         self.create_pygments_style_file()
         shutil.copy(STYLE, self._static_dir)
-
-    def copy_download_files(self):
-        """Leave the downloads to the site."""
 
     def build_content(self):
         """Say which pages hold MathML, and mend it."""
@@ -101,15 +93,13 @@ class Figures(SphinxPostTransform):
 
 
 class Unlink(SphinxPostTransform):
-    """Mend the links: those to pages that are not in the book are text, and names are unique."""
+    """Make text of links to pages that are not in the book."""
 
     default_priority = 700  # after all links are resolved
     builders = ("epub",)
 
     def run(self, **kwargs):
-        """Replace the links by what they hold, and take away the name that all theorems share."""
-        for section in self.document.findall(nodes.section):
-            section["ids"] = [name for name in section["ids"] if name != "proof-content"]
+        """Replace the links by what they hold."""
         here = posixpath.dirname(self.env.docname)
         for link in list(self.document.findall(nodes.reference)):
             if link.get("internal") and "refuri" in link:

@@ -100,15 +100,9 @@ class Fold(SphinxPostTransform):
                 section += nodes.raw("", "</details>", format="html")
 
 
-def rewrite(app, env):
-    """Write the pages that hold the index at every build, since any page may have changed."""
-    return [page for page, facts in env.metadata.items() if facts.get("exercises")]
-
-
 def setup(app):
     """Register with Sphinx."""
     app.add_directive("exercises", Exercises)
     app.add_post_transform(FillIndex)
     app.add_post_transform(Fold)
-    app.connect("env-updated", rewrite)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,12 +7,11 @@
 
 The script is `_static/explorers/pull.js`, and a page loads the scripts of what it shows. `data` names
 what a cell glued for it. Below a captioned figure an explorer without text takes the figure's place, and
-its caption. Each can stand in another page: `embed/pull.html` holds all it needs except the fonts.
+its caption. Each can stand in another page, as `embed/pull.html`.
 """
 
 import ast
 import json
-import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,20 +24,14 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from .site import policy
+
 STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
-NAMES = re.compile(r'class="explorer explorer-(\w+)')
-STYLES = re.compile(
-    r'@font-face { font-family: "(?:Source Sans|Sans for now)[^}]*}\n'
-    r"|/\* --- (?:Colours|Explorers)\b.*?(?=/\* ---)",
-    re.DOTALL,
-)
-IDLE = re.compile(r"/\*.*?\*/|^ *//.*\n|^ +", re.MULTILINE)  # comments and indents
-# Lines about another explorer, and settings of the theme.
-ALIEN = (
-    r"^ *(?:(?:@media[^{{]*{{ )?(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}.*"
-    r"|--(?:sidebar|toc|admonition|color-sidebar).*)\n"
-)
+SIZED = """
+new ResizeObserver(() => parent.postMessage(Math.ceil(
+document.documentElement.getBoundingClientRect().height), "*")).observe(document.body);
+"""  # tells the page around how high it is
 logger = logging.getLogger(__name__)
 
 
@@ -107,39 +100,29 @@ class Give(SphinxPostTransform):
 
 
 def load(app, pagename, templatename, context, doctree):
-    """Load the scripts of a page's explorers."""
-    names = dict.fromkeys(NAMES.findall(context.get("body", "")))
-    if app.builder.name == "html" and names:
-        for name in ("panel", *names):
-            app.add_js_file(f"explorers/{name}.js", loading_method="defer")
-
-
-def embed(app, error):
-    """Write each explorer into a page of its own."""
-    if app.builder.name != "html" or error:
+    """Load the scripts of a page's explorers, and write each explorer into a page of its own."""
+    boxes = (
+        list(doctree.findall(lambda n: isinstance(n, nodes.container) and "explorer" in n))
+        if doctree
+        else []
+    )
+    if app.builder.name != "html" or not boxes:
         return
-    style = "".join(STYLES.findall((STATIC / "book.css").read_text(encoding="utf-8")))
-    style = style.replace('url("', 'url("../_static/')
-    for page in sorted(app.env.found_docs):
-        for box in app.env.get_doctree(page).findall(nodes.container):
-            if "explorer" not in box:
-                continue
-            name = box["explorer"]
-            own = re.sub(ALIEN.format(name), "", style, flags=re.MULTILINE)
-            scripts = [
-                (SCRIPTS / f"{part}.js").read_text("utf-8") for part in ("panel", name)
-            ]
-            context = {
-                "title": app.env.titles[page].astext(),
-                "page": app.builder.get_target_uri(page),
-                "name": name,
-                "given": box.get("given", ""),
-                "style": IDLE.sub("", own),
-                "script": IDLE.sub("", "".join(scripts)),
-            }
-            target = Path(app.outdir, "embed", f"{name}.html")
-            target.parent.mkdir(exist_ok=True)
-            target.write_text(app.builder.templates.render("embed.html", context), "utf-8")
+    for name in dict.fromkeys(["panel", *(box["explorer"] for box in boxes)]):
+        app.add_js_file(f"explorers/{name}.js", loading_method="defer")
+    for box in boxes:
+        name = box["explorer"]
+        shown = {
+            "title": app.env.titles[pagename].astext(),
+            "page": app.builder.get_target_uri(pagename),
+            "name": name,
+            "given": box.get("given", ""),
+            "script": SIZED,
+            "policy": policy(SIZED),
+        }
+        target = Path(app.outdir, "embed", f"{name}.html")
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(app.builder.templates.render("embed.html", shown), "utf-8")
 
 
 def setup(app):
@@ -148,5 +131,4 @@ def setup(app):
     app.add_transform(TakePlaces)
     app.add_post_transform(Give)
     app.connect("html-page-context", load)
-    app.connect("build-finished", embed)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,6 +12,7 @@ The cell may be hidden. Or there may be two cells, one for each framework, which
 """
 
 import re
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import ClassVar
@@ -119,7 +120,7 @@ class InlineFigures(SphinxPostTransform):
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            svg = EMPTY.sub("", only_first(OUTLINE, svg, known))
+            svg = EMPTY.sub("", OUTLINE.sub(partial(once, known), svg))
             html = f'<div class="drawing">{svg}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
 
@@ -152,16 +153,11 @@ def themed(svg):
     return svg.replace("<svg", '<svg fill="currentColor"', 1)
 
 
-def only_first(pattern, text, known):
-    """Take away what a pattern finds whose name, its first group, is known, and learn the other names."""
-
-    def kept(found):
-        if found[1] in known:
-            return ""
-        known.add(found[1])
-        return found[0]
-
-    return pattern.sub(kept, text)
+def once(known, found):
+    """What a pattern found, unless its name, the first group, is known by now."""
+    new = found[1] not in known
+    known.add(found[1])
+    return found[0] * new
 
 
 def inline(svg, label, kind):

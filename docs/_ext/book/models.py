@@ -6,7 +6,6 @@ what to know of a model that has a trait, with the faults whose threads tell of 
 """
 
 import json
-import os
 import re
 from collections import Counter, defaultdict
 from functools import cache
@@ -20,6 +19,8 @@ from posattn.configs import Plan, plan
 from posattn.configs.traits import SETTINGS, TRAITS, strip
 from posattn.conformance.engines import ENGINES, NOTHING, reading
 from posattn.conformance.faults import FAULTS
+
+from .scope.answer import group
 
 HOME = "models"
 TEXT = 32768  # tokens of the text whose cache is counted
@@ -133,8 +134,7 @@ def released(docs):
 def drawn(model):
     """The layers as blocks, a space after each repetition of the pattern."""
     letters = strip(model.plan)
-    period = next((p for p in range(2, 9) if letters[p:] == letters[:-p]), 10)
-    size = 10 if len({*letters}) == 1 else period * max(1, 8 // period)
+    size = group(letters)
     groups = (letters[at : at + size] for at in range(0, len(letters), size))
     return " ".join(re.sub(r"(.)\1*", block, group) for group in groups)
 
@@ -284,8 +284,8 @@ def write(app):
     docs = Path(app.srcdir)
     if not (docs / "reference" / "models.md").is_file():
         return  # another book, such as those of the tests
-    folder, page = docs / HOME, os.environ.get("BOOK_PAGE", HOME)
-    if folder.is_dir() and not page.startswith(HOME):
+    folder, page = docs / HOME, app.config.book_page
+    if folder.is_dir() and page and not page.startswith(HOME):
         return  # one other page is built
     derived = pages(docs) | {".gitignore": "*\n"}
     folder.mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ else there is to install: `notebook: "--no-deps d2l==1.0.3"`.
 import re
 from html import escape
 from pathlib import Path
+from urllib.parse import urljoin
 
 import nbformat
 from docutils import nodes
@@ -16,16 +17,16 @@ from nbformat import v4 as notebook
 from pybtex.plugin import find_plugin
 from sphinx.builders import Builder
 from sphinx.errors import ConfigError
+from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from .cells import is_cell
 from .markdown import Folded, Pieces
+from .site import html
 
 TITLES = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy", "both": "PyTorch and JAX"}
 EXTRAS = {"torch": "torch,", "jax": "jax,", "numpy": "", "both": "torch,jax,"}
-# The title and, where it follows before any section, the line of the chapter.
-ABOVE = re.compile(
-    r'</h1>(?:(?!<section|<div).)*?<p class="place">.*?</p>|</h1>', re.DOTALL
-)
+COLAB = "https://colab.research.google.com/github"
+KAGGLE = "https://kaggle.com/kernels/welcome?src=https://github.com"
 REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)")
 
 
@@ -155,35 +156,44 @@ def gathered(pieces):
             yield piece
 
 
-def add_actions(app, pagename, templatename, context, doctree):
+class Actions(SphinxPostTransform):
     """Put links below what is told first of a page: its notebooks, the PDF and its source."""
-    if app.builder.name != "html" or doctree is None:
-        return
-    links = []
-    path_to, config = context["pathto"], app.config
-    repository = REPOSITORY.fullmatch(config.repository)
-    for framework in frameworks(app.env, pagename):
-        name, title = file_name(pagename, framework), TITLES[framework]
-        links.append((path_to(f"_notebooks/{name}", 1), f"Notebook ({title})", " download"))
-        if repository:
-            place = f"{repository[1]}/blob/notebooks/{name}"
-            colab = f"https://colab.research.google.com/github/{place}"
-            kaggle = f"https://kaggle.com/kernels/welcome?src=https://github.com/{place}"
-            links += [(colab, f"Colab ({title})", ""), (kaggle, f"Kaggle ({title})", "")]
-    if config.book_pdf:
-        links.append((path_to(config.book_pdf, 1), "PDF", ""))
-    if repository:
-        source = Path(app.env.doc2path(pagename)).relative_to(app.confdir).as_posix()
-        links.append((f"{config.repository}/edit/main/{source}", "Edit this page", ""))
-    if links:
+
+    default_priority = 600
+    builders = ("html",)
+
+    def run(self, **kwargs):
+        """Write the list, if there is a link; the first page has it at its end."""
         items = "".join(
-            f'<li><a href="{escape(to)}"{how}>{text}</a></li>' for to, text, how in links
+            f'<li><a href="{escape(to)}"{how}>{text}</a></li>'
+            for to, text, how in self.links()
         )
-        actions = f'<ul class="page-actions" aria-label="This page elsewhere">{items}</ul>'
-        body = context["body"]
-        first = pagename == config.root_doc  # whose first screen is a stage
-        at = len(body) if first else ABOVE.search(body).end()
-        context["body"] = f"{body[:at]}{actions}{body[at:]}"
+        section = self.document.next_node(nodes.section)
+        if items and section is not None:
+            label = 'aria-label="This page elsewhere"'
+            actions = html(f'<ul class="page-actions" {label}>{items}</ul>')
+            if self.env.docname == self.config.root_doc:
+                self.document += actions
+            else:
+                places = (at for at, n in enumerate(section) if "place" in n["classes"])
+                section.insert(next(places, 0) + 1, actions)
+
+    def links(self):
+        """Addresses, texts and attributes."""
+        page, config = self.env.docname, self.config
+        root, repository = "../" * page.count("/"), REPOSITORY.fullmatch(config.repository)
+        for framework in frameworks(self.env, page):
+            name, title = file_name(page, framework), TITLES[framework]
+            yield f"{root}_notebooks/{name}", f"Notebook ({title})", " download"
+            if repository:
+                place = f"{repository[1]}/blob/notebooks/{name}"
+                yield f"{COLAB}/{place}", f"Colab ({title})", ""
+                yield f"{KAGGLE}/{place}", f"Kaggle ({title})", ""
+        if config.book_pdf:
+            yield urljoin(root, config.book_pdf), "PDF", ""
+        if repository:
+            source = Path(self.env.doc2path(page)).relative_to(self.app.confdir).as_posix()
+            yield f"{config.repository}/edit/main/{source}", "Edit this page", ""
 
 
 def check(app, config):
@@ -206,5 +216,5 @@ def setup(app):
     app.add_config_value("repository", "", "html", str)
     app.add_config_value("book_pdf", "", "html", str)
     app.connect("config-inited", check)
-    app.connect("html-page-context", add_actions)
+    app.add_post_transform(Actions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

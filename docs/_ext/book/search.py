@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import os
 from html import escape
 
 from docutils import nodes
@@ -86,7 +85,7 @@ async def index(pages, folder):
 
 def write(app, error):
     """Index the site in place of Sphinx's own index, if it is more than one page."""
-    if app.builder.name != "html" or error or "BOOK_PAGE" in os.environ:
+    if app.builder.name != "html" or error or app.config.book_page:
         return
     target = app.builder.get_target_uri
     listed = [p for p in sorted(app.env.found_docs - LISTS) if not p.startswith("slides/")]

@@ -161,9 +161,6 @@ def prepare(app):
     """Keep settings as they were: what a builder appends to one looks like an edit to the next."""
     if app.builder.name == "revealjs":
         app.config.revealjs_static_path = app.config.html_static_path[:-1]
-        for listener in list(app.events.listeners["html-collect-pages"]):
-            if listener.handler.__module__ == "sphinx.ext.viewcode":  # nor for source code
-                app.disconnect(listener.id)
 
 
 def fetch_little(app, pagename, templatename, context, doctree):

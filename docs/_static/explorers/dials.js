@@ -38,7 +38,7 @@ panel.place("A dial for each pair", function dials(live, { width, base, trained,
   const written = (n) => n.toLocaleString("en"), size = (k) => Math.round(2 ** (k / STEPS)), doublings = (n) => Math.round(STEPS * Math.log2(n));
   const length = slider(controls, "length", "tokens", { min: 0, max: doublings(longest), value: doublings(tokens),
     write: (k) => written(size(k)) }, draw);
-  const method = radios(controls, "repair", Object.keys(METHODS), draw), text = () => size(length());
+  const method = radios(controls, "repair", Object.keys(METHODS), draw, 0, ["query", "key", "value", "position", "violet"]), text = () => size(length());
   live.append(controls, said, grid,
     make("p.ends", make("small", "pair 0, the fastest"), make("small", "shaded: seen in training; red: never seen"), make("small", `pair ${count - 1}`)));
   draw();

@@ -5,7 +5,7 @@ panel.place("A head that forms", function induction(live, { every, text, runs },
   const { make, player, radios, number, plot } = panel, roles = ["the letter before", "what followed last time"];
   const cells = [...text].flatMap((_, y) => [...text.slice(0, y + 1)].map((_, x) => make("rect", { x, y, width: 1, height: 1 })));
   const letters = [...text].flatMap((letter, k) => [{ x: k + 0.5, y: -0.3 }, { x: -0.6, y: k + 0.8 }].map((at) => make("text", at, letter)));
-  const curves = plot("step", runs[0].loss.length, (k) => step.to(k), "position", "quiet"), [loss, score] = ["loss", "score"].map(number);
+  const curves = plot("step", runs[0].loss.length, (k) => step.to(k), "query", "quiet"), [loss, score] = ["loss", "score"].map(number);
 
   function draw() {
     const k = step(), run = runs[scheme()], role = head();
@@ -16,7 +16,7 @@ panel.place("A head that forms", function induction(live, { every, text, runs },
     said.replaceChildren(`Step ${every * k}: layer ${role}, head ${run.heads[role]} gives `, score, ` to ${roles[role]}. Loss `, loss, ".");
   }
 
-  const scheme = radios(controls, "positions", ["rotary", "mask alone"], draw, 0, ["position", "quiet"]);
+  const scheme = radios(controls, "positions", ["rotary", "mask alone"], draw, 0, ["query", "quiet"]);
   const head = radios(controls, "head", ["layer 0", "layer 1"], draw, 1);
   const step = player(controls, "step", { max: runs[0].loss.length - 1, value: 0, write: (k) => `${every * k}` }, draw);
   curves.lastChild.lastChild.textContent = every * (runs[0].loss.length - 1);

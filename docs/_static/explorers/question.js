@@ -1,5 +1,5 @@
 // The question, dragged away from its story: what two heads of its question mark read, and the chance of the right word.
-// The answers come from decoder-worker.js, which the panel of "Ask it yourself" asks, too.
+// The answers come from decoder-worker.js.
 "use strict";
 
 (() => {

@@ -3,7 +3,7 @@
 
 panel.place("The maps of all schemes", function wall(live, { schemes, chips, maps: packed }, controls, said) {
   const { make, paint, slider, number, check, home } = panel;
-  const LONG = 64, SEEN = 24, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
+  const LONG = 64, SEEN = 24, INK = 0xd08f2b, STEP = 8; // pixels of a drag for each token
   const grid = make("div.maps"), steady = number("still"), left = make("span"), moved = make("span.moves");
   said.append(make("strong", steady, ` of ${schemes.length}`), " stand still", moved, left);
   steady.textContent = schemes.length; // until the maps are unpacked

@@ -74,9 +74,7 @@ def add(commands):
         help="cases that you know to fail, a line for each: `rotary: decoding: one token`",
     )
     one.add_argument(
-        "--strict",
-        action="store_true",
-        help="exit with 1 if one of these passes",
+        "--strict", action="store_true", help="exit with 1 if one of these passes"
     )
     one.add_argument(
         "--gradients", action="store_true", help="check them, too (torch and jax)"

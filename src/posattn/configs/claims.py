@@ -5,31 +5,22 @@ from posattn.configs.layers import Slopes
 
 __all__ = ["agreeing"]
 
-CLAIMS = {  # what a layer would have to be for the key to be true of it
-    "use_qk_norm": lambda layer: layer.query_norm is not None,
+CLAIMS = {  # what a layer would have to be for a key, or another of these names, to be true of it
+    "use_qk_norm qk_norm qk_layernorm": lambda layer: layer.query_norm is not None,
     "rotary_dim": lambda layer: layer.rope and layer.rope.rotary_dim,
-    "sliding_window": lambda layer: layer.window,
+    "sliding_window sliding_window_size": lambda layer: layer.window,
     "attention_chunk_size": lambda layer: layer.chunk,
-    "head_dim": lambda layer: layer.head_dim,
-    "num_key_value_heads": lambda layer: layer.num_kv_heads,
-    "attention_bias": lambda layer: layer.use_bias[0],
+    "head_dim kv_channels attention_head_dim": lambda layer: layer.head_dim,
+    "num_key_value_heads num_kv_heads multi_query_group_num": lambda layer: (
+        layer.num_kv_heads
+    ),
+    "attention_bias qkv_bias use_qkv_bias": lambda layer: layer.use_bias[0],
     "attn_logit_softcapping": lambda layer: layer.soft_cap,
-    "rope_theta": lambda layer: layer.rope and layer.rope.base,
+    "rope_theta rotary_emb_base": lambda layer: layer.rope and layer.rope.base,
     "use_mrope": lambda layer: bool(layer.rope and layer.rope.sections),
     "alibi": lambda layer: isinstance(layer.bias, Slopes),
 }
-OTHER_NAMES = {
-    "qk_norm": "use_qk_norm",
-    "qk_layernorm": "use_qk_norm",
-    "sliding_window_size": "sliding_window",
-    "kv_channels": "head_dim",
-    "attention_head_dim": "head_dim",
-    "num_kv_heads": "num_key_value_heads",
-    "multi_query_group_num": "num_key_value_heads",
-    "qkv_bias": "attention_bias",
-    "use_qkv_bias": "attention_bias",
-    "rotary_emb_base": "rope_theta",
-}
+CLAIMS = {name: claim for names, claim in CLAIMS.items() for name in names.split()}
 
 
 def agreeing(keys, layers):
@@ -39,7 +30,7 @@ def agreeing(keys, layers):
     if keys.values.get("use_sliding_window") is False:
         unread.pop("sliding_window", None)
     for key, value in unread.items():
-        claim = CLAIMS.get(OTHER_NAMES.get(key, key))
+        claim = CLAIMS.get(key)
         found = [] if claim is None else [claim(layer) for layer in layers]
         if found and value not in found:
             said = " or ".join(sorted({shown(one) for one in found}))

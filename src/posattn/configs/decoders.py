@@ -13,16 +13,8 @@ from posattn.configs.weights import NAMES
 
 __all__ = ["DECODERS", "Family", "Model", "Source", "decoder", "read", "sources"]
 
-ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "quick_gelu": "quick_gelu",
-}
+READ = data("decoders.json")
+ACTIVATIONS = READ["activations"]
 BEYOND = ("num_nextn_predict_layers", "num_mtp_layers")
 NORMS = (
     "attention_norm",
@@ -104,6 +96,8 @@ class Model:
         logit_cap: c of `c * tanh(z / c)`; None if logits are not capped.
         mixture: what some layers have for a network; None if none has.
         beyond: how many layers more a checkpoint has, which predict later tokens and are left out.
+        layer_width: of what each layer reads of a token besides the stream; 0 if nothing.
+        doubled: whether networks are twice as wide in layers that use the keys of another.
     """
 
     plan: Plan
@@ -121,11 +115,27 @@ class Model:
     logit_cap: float | None = None
     mixture: Mixture | None = None
     beyond: int = 0
+    layer_width: int = 0
+    doubled: bool = False
 
-    def parts(self, index):
-        """The names of the parts of a layer."""
-        other = self.plan.layers[index].delta is not None and self.family.recurrent
-        return other or self.family.layer
+    def parts(self, index=None):
+        """The names of the parts of a layer, or of what belongs to none."""
+        found = self.family.top
+        if index is not None:
+            other = self.plan.layers[index].delta is not None and self.family.recurrent
+            found = other or self.family.layer
+        read = self.layer_width > 0
+        return {p: name for p, name in found.items() if read or not p.startswith("layer_")}
+
+    def hidden(self, index):
+        """The width of the network of a layer."""
+        borrows = self.plan.layers[index].kv_layer is not None
+        return self.hidden_dim * (2 if self.doubled and borrows else 1)
+
+    def lender(self, index):
+        """The layer whose keys and values a layer uses, itself if others use them; None if it is alone."""
+        used = {layer.kv_layer for layer in self.plan.layers}
+        return index if index in used else self.plan.layers[index].kv_layer
 
     def mixes(self, index):
         """Whether a layer has a mixture of experts."""
@@ -173,7 +183,8 @@ def decoder(config, *, length=None):
     for name, value in family.only:
         keys.only(name, value)
     mixed, hidden = None, keys.count(family.hidden, absent=absent)
-    if family.experts is not None:
+    told = family.experts
+    if told is not None and ("flag" not in told or keys.flag(told["flag"])):
         mixed = mixture(keys, family.experts, hidden, len(layers))
     if mixed is not None and mixed.limit is not None:  # which hidden_act does not say
         activation = "quick_gelu"
@@ -198,7 +209,11 @@ def decoder(config, *, length=None):
         logit_cap=keys.own(keys.number, "final_logit_softcapping", None, null=None),
         mixture=mixed,
         beyond=keys.count(*BEYOND, absent=OPTIONAL, least=0) or 0,
+        layer_width=keys.own(keys.count, "hidden_size_per_layer_input", 0, null=0, least=0),
+        doubled=keys.own(keys.flag, "use_double_wide_mlp", False),
     )
+    if found.layer_width:
+        keys.only("vocab_size_per_layer_input", found.vocab_size)
     return replace(found, plan=planned(keys, layers))
 
 
@@ -213,7 +228,7 @@ def built(keys, layer):
             raise keys.error(
                 f"layer {layer.index} is {layer.kind}, which a Decoder does not build"
             )
-        as_heads(layer)
+        as_heads(replace(layer, kv_layer=None))
 
 
 def sources(state, model):
@@ -229,7 +244,7 @@ def sources(state, model):
         tried = " or ".join(repr(root + first) for root in names.roots)
         raise ValueError(f"weights lack {tried}, the decoder's embedding")
     root, found, attention = roots[0], {}, []
-    for part, name in family.top.items():
+    for part, name in model.parts().items():
         found |= _source(model, part, root + name)
     if not model.tied:
         heads = [name for name in family.head if name in state] or family.head
@@ -290,6 +305,8 @@ def _source(model, part, name, half=None, *, transposed=False):
     """The arrays of a part, by our name."""
     if part == "encoding":
         return {"encoding.table": Source(f"{name}.weight")}
+    if part == "scalar":
+        return {part: Source(name)}
     if part == "embedding":
         return {"embedding.weight": Source(f"{name}.weight")}
     if part.startswith("feed_forward."):
@@ -315,7 +332,6 @@ def made(parts, layer, experts=None, recurrent=None, **options):
     return Family(joined(layer), recurrent, experts=experts, **options)
 
 
-READ = data("decoders.json")
 DECODERS = {
     name: made(READ["parts"], **told)
     for names, told in READ["families"].items()

@@ -11,17 +11,7 @@ __all__ = ["VOCABULARY", "alike", "defaults_of", "origin_of", "read_by"]
 READ = data("defaults.json")
 READS = data("reads.json")  # by the models' code
 VOCABULARY = {key for known in READ["families"].values() for key in known["values"]}
-CLASS_OF = {  # families that are read by the class of another
-    "deepseek_ref": "deepseek_v4",
-    "exaone4_5_text": "exaone4",
-    "kimi_k2": "deepseek_v3",
-    "glm4v": "glm4v_text",
-    "minimax_m3": "minimax_m3_vl_text",
-    "phi4mm": "phi4_multimodal",
-    "qwen2_vl": "qwen2_vl_text",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-    "step3p7": "step3p5",
-}
+CLASS_OF = data("classes.json")  # of families that are read by the class of another
 
 
 def defaults_of(family):

@@ -1,48 +1,28 @@
 """Layers with the delta rule in a configuration: which arrays of a whole model are their weights."""
 
-from posattn import contract
-from posattn.configs.reading import chosen
-from posattn.configs.weights import LLAMA, refuse_left_over
+from dataclasses import replace
 
-__all__ = ["chosen_delta", "delta_weights"]
+from posattn import contract
+from posattn.configs.data import data
+from posattn.configs.weights import LLAMA, arrays_of, refuse_left_over
+
+__all__ = ["as_delta", "delta_weights"]
 
 FAMILIES = "Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next"
-QWEN = {
-    "decay": "in_proj_a",
-    "beta": "in_proj_b",
-    "gate": "in_proj_z",
-    "output": "out_proj",
-}
-OLMO = {
-    **{role: f"{role[0]}_proj" for role in ("query", "key", "value", "output", "gate")},
-    **{"decay": "a_proj", "beta": "b_proj"},
-}
-KIMI = {
-    **{role: f"{role[0]}_proj" for role in ("query", "key", "value", "output")},
-    **{"decay_down": "forget_gate.f_a_proj", "decay": "forget_gate.f_b_proj"},
-    **{"gate_down": "g_a_proj", "gate": "g_b_proj", "beta": "b_proj"},
-}
 MATRICES = {
-    "qwen3_next": {"output": "out_proj"},
-    "qwen3_5_text": QWEN,
-    "qwen3_5_moe_text": QWEN,
-    "olmo_hybrid": OLMO,
-    "kimi_linear": KIMI,
-    "glm5_next_text": KIMI,
+    name: told for names, told in data("deltas.json").items() for name in names.split()
 }
-MODULES = dict.fromkeys(("kimi_linear", "glm5_next_text"), "layers.{}.self_attn.")
 CONVOLVED = tuple(f"{part}_conv1d.weight" for part in "qkv")  # of older checkpoints
 
 
-def chosen_delta(config, layer):
-    """The plan of a model and one of its layers with the delta rule, or a ValueError."""
-    plan, found = chosen(config, layer, recurrent=True)
-    if found.delta is None:
+def as_delta(layer):
+    """The sizes of a layer with the delta rule, or a ValueError."""
+    if layer.delta is None:
         raise ValueError(
-            f"layer {found.index} must be one with the delta rule, got {found.kind!r}; "
+            f"layer {layer.index} must be one with the delta rule, got {layer.kind!r}; "
             f"DeltaAttention builds those of {FAMILIES}"
         )
-    return plan, found
+    return layer.delta
 
 
 def delta_weights(state, plan, index):
@@ -59,13 +39,9 @@ def delta_weights(state, plan, index):
         raise ValueError(
             f"weights of model_type {family!r} have unknown names; known are {FAMILIES}"
         )
-    place = MODULES.get(family, "layers.{}.linear_attn.").format(index)
-    tried = [root + place for root in LLAMA.roots]
-    prefix = next((p for p in tried if any(name.startswith(p) for name in state)), None)
-    if prefix is None:
-        tried = " or ".join(tried)
-        raise ValueError(f"weights have no layer {index}: no name begins with {tried}")
-    own = {name[len(prefix) :]: name for name in state if name.startswith(prefix)}
+    part = "self_attn" if delta.per_channel else "linear_attn"
+    names = replace(LLAMA, module=f"layers.{{}}.{part}.")
+    prefix, own = arrays_of(state, names, plan, index)
     shapes = _shapes(plan.layers[index].dim, delta)
 
     def taken(name, shape):
@@ -79,9 +55,9 @@ def delta_weights(state, plan, index):
             raise ValueError(f"{prefix + name!r} must have shape {shape}, got {found}")
         return array.reshape(shape)
 
-    names = MATRICES[family]
     found = {
-        f"{role}.weight": taken(f"{n}.weight", shapes[role]) for role, n in names.items()
+        f"{role}.weight": taken(f"{name}.weight", shapes[role])
+        for role, name in MATRICES[family].items()
     }
     sizes = [shapes[role][0] for role in ("query", "key", "value")]
     if family == "qwen3_next":
@@ -125,14 +101,9 @@ def _by_key_head(taken, delta, shapes):
     groups = delta.num_heads // heads
     each = groups * delta.value_dim
     found = {}
-    for name, roles, sizes in (
-        (
-            "in_proj_qkvz",
-            ("query", "key", "value", "gate"),
-            [delta.key_dim] * 2 + [each] * 2,
-        ),
-        ("in_proj_ba", ("beta", "decay"), [groups] * 2),
-    ):
+    wide = ("query", "key", "value", "gate"), [delta.key_dim] * 2 + [each] * 2
+    narrow = ("beta", "decay"), [groups] * 2
+    for name, (roles, sizes) in {"in_proj_qkvz": wide, "in_proj_ba": narrow}.items():
         rows = taken(f"{name}.weight", (heads * sum(sizes), dim))
         rows = rows.reshape(heads, sum(sizes), dim).swapaxes(0, 1)
         for role, part in _cut(rows, roles, sizes).items():

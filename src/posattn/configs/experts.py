@@ -6,7 +6,8 @@ __all__ = ["Mixture", "mixture", "places"]
 
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts")
 # the second is Kimi's, as further ones below
-CHOSEN = "num_experts_per_tok", "num_experts_per_token"
+CHOSEN = "num_experts_per_tok", "num_experts_per_token", "top_k_experts"
+VECTORS = "correction", "counts"  # that are no weights of a part
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Mixture:
         limit: the bound on what an expert multiplies, as in gpt-oss, or None.
         inward: whether what an expert reads is multiplied by its score, as in Llama 4, not what it says.
         layers: the numbers of the layers that have a mixture; the others have one network.
+        beside: in Gemma 4, where the network that every token passes and the experts have norms of their
+            own, and those and the router read the stream itself: the number in these norms; None elsewhere.
     """
 
     count: int
@@ -46,6 +49,7 @@ class Mixture:
     limit: float | None = None
     inward: bool = False
     layers: frozenset[int] = frozenset()
+    beside: float | None = None
 
 
 def mixture(keys, told, hidden_dim, num_layers):
@@ -76,6 +80,10 @@ def mixture(keys, told, hidden_dim, num_layers):
         inward=told.get("inward", False),
         layers=layers_of(keys, told, num_layers),
     )
+    if told.get("beside"):
+        keys.only("use_double_wide_mlp", False)
+        eps = keys.number("rms_norm_eps")
+        found = replace(found, shared_dim=hidden_dim, beside=eps)
     each, rest = divmod(found.count, found.groups)
     kept = min(found.kept_groups, found.groups)
     if rest or (found.groups > 1 and each < 2) or found.chosen > kept * each:
@@ -120,7 +128,7 @@ def places(state, told, count, prefix, source):
             if several and "{}" not in name:
                 options |= {"index": index, **told.get("stacked", {})}
             found = source(prefix + full, **options)
-            made[ours if part == "correction" else f"{ours}.weight"] = found
+            made[ours if part in VECTORS else f"{ours}.weight"] = found
             if told.get("use_bias") and not part.startswith("shared"):
                 bias = full.removesuffix(".weight")
                 bias += "_bias" if bias == full else ".bias"

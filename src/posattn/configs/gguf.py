@@ -27,14 +27,7 @@ BROKEN = struct.error, ArithmeticError, KeyError, MemoryError, TypeError
 
 TABLE = data("gguf.json")
 FAMILIES, KEYS, CHECKED = TABLE["families"], TABLE["keys"], TABLE["checked"]
-SCALING = {  # of YaRN and LongRoPE, as transformers names it
-    "factor": "factor",
-    "original_context_length": TRAINED,
-    "attn_factor": "attention_factor",
-    "yarn_attn_factor": "attention_factor",
-    "yarn_beta_fast": "beta_fast",
-    "yarn_beta_slow": "beta_slow",
-}
+SCALING = TABLE["scaling"]  # of YaRN and LongRoPE, as transformers names it
 KNOWN = {"rope.dimension_count", "attention.value_length", "rope.scale_linear"} | {
     f"rope.scaling.{name}" for name in (*SCALING, "type", "finetuned")
 }

@@ -87,6 +87,11 @@ class Keys:
         """An error that says whose configuration is meant, and what to do."""
         return kind(f"{self.family}: {text}; {do}")
 
+    def clash(self, **both):
+        """The error for keys that say different things."""
+        told = " and ".join(f"{name} = {shown(value)}" for name, value in both.items())
+        return self.error(f"{told} contradict each other", do="keep the one that is meant")
+
     def find(self, names):
         """The name among several of one thing that the configuration has, or None."""
         self.asked.update(names)
@@ -94,11 +99,7 @@ class Keys:
         said = [name for name in found if self.values[name] is not None]
         for other in said[1:]:
             if self.values[other] != self.values[said[0]]:
-                raise self.error(
-                    f"{said[0]} = {shown(self.values[said[0]])} and {other} = "
-                    f"{shown(self.values[other])} contradict each other",
-                    do="keep the one that is meant",
-                )
+                raise self.clash(**{k: self.values[k] for k in (said[0], other)})
         return (said or found or [None])[0]
 
     def take(self, names, absent=REQUIRED, null=SAME, why=""):
@@ -187,8 +188,8 @@ class Keys:
             raise self.error(f"{name} must be one of {known}, got {shown(value)}", kind)
         return value
 
-    def sequence(self, *names, length=None, absent=REQUIRED):
-        """A list, of a given length."""
+    def sequence(self, *names, length=None, absent=REQUIRED, among=None):
+        """A list, of a given length, whose entries are some of a few."""
         name, value = self.take(names, absent)
         if name is None:
             return value
@@ -196,6 +197,10 @@ class Keys:
             raise self.error(f"{name} must be a list, got {shown(value)}", TypeError)
         if length is not None and len(value) != length:
             raise self.error(f"{name} must hold {length} entries, got {len(value)}")
+        for place, one in enumerate(value if among is not None else ()):
+            if one not in among:
+                known = ", ".join(map(repr, among))
+                raise self.error(f"{name}[{place}] must be one of {known}, got {one!r}")
         return list(value)
 
     def own(self, read, name, otherwise, *others, **options):

@@ -14,7 +14,7 @@ __all__ = ["as_latent", "latent_weights"]
 NAMES = data("latents.json")
 KNOWN = (  # what LatentAttention knows of a layer; all else must be as if it were not there
     *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
-    *("rope", "latent", "selected", "indexer", "block", "sinks", "gate"),
+    *("rope", "latent", "kv_layer", "selected", "indexer", "block", "sinks", "gate"),
 )
 
 
@@ -82,10 +82,13 @@ def _wanted(layer):
     """The name and the shape of each array, by what it is."""
     widths, index = layer.latent, layer.indexer
     sizes = layer.dim, layer.num_heads, *astuple(widths)[:5]
-    sizes = contract.latent_sizes(*sizes, raw=widths.raw, gate=layer.gate)
+    lent = layer.kv_layer is not None
+    sizes = contract.latent_sizes(*sizes, raw=widths.raw, gate=layer.gate, lent=lent)
     shapes = {role: (outputs, inputs) for role, (inputs, outputs) in sizes.weights.items()}
     (content, rank), (value, _) = shapes.pop("key"), shapes.pop("value")
-    shapes |= {"key and value": (content + value, rank), "kv_norm": (rank,)}
+    shapes["key and value"] = content + value, rank
+    if not lent:
+        shapes["kv_norm"] = (rank,)
     names = NAMES
     if widths.query_rank is None:
         names = NAMES | {"query": "q_proj.weight"}

@@ -24,6 +24,7 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
     *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
     *("rope", "bias", "table", "window", "chunk", "soft_cap", "sinks", "gate"),
     *("query_norm", "key_norm", "value_norm", "use_bias", "use_output_bias", "temperature"),
+    "shares_values",
 )
 NESTED = [f"{n}_config" for n in ("text", "llm", "language", "thinker")]
 NESTED += ["llm_cfg", "decoder"]
@@ -171,10 +172,10 @@ def _towers(values):
     return tuple(words)
 
 
-def chosen(config, layer, *, length=None, recurrent=False):
-    """The plan of a model, from what `plan` reads or a `Plan`, and one of its layers of attention of pairs.
+def chosen(config, layer, *, length=None, pairs=True):
+    """The plan of a model, from what `plan` reads or a `Plan`, and one of its layers.
 
-    If `recurrent`, the layer may be of any kind.
+    If `pairs`, the layer must be an attention of pairs.
 
     A TypeError or a ValueError tells why there is no such layer.
     """
@@ -183,7 +184,7 @@ def chosen(config, layer, *, length=None, recurrent=False):
     if index >= len(whole.layers):
         raise ValueError(f"layer must be below {len(whole.layers)}, got {index}")
     found = whole.layers[index]
-    if found.kind not in ATTENTION and not recurrent:
+    if pairs and found.kind not in ATTENTION:
         do = "the plan lists the layers that are"
         if found.delta is not None:
             do = "see DeltaAttention.from_config"

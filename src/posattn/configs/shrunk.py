@@ -3,6 +3,7 @@
 import math
 from copy import deepcopy
 
+from posattn.configs.data import data
 from posattn.configs.decoders import DECODERS, decoder
 from posattn.configs.defaults import defaults_of
 from posattn.configs.reading import opened
@@ -13,13 +14,13 @@ __all__ = ["VOCABULARY", "shrunk"]
 VOCABULARY = 64
 WIDTH = 32  # of a head, at most
 WINDOW = 48
-SCORE_CAP, LOGIT_CAP = 6.0, 3.0  # which the scores and logits of random weights reach
+SIZES = data(
+    "shrunk.json"
+)  # what keys hold; caps are what scores and logits of random weights reach
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 DROPPED = "quantization_config", "auto_map"  # of the released weights and code
-HEADS = "num_attention_heads", "n_head"
 DEPTH = "num_hidden_layers", "n_layer"
 PATTERNS = "layer_types", "no_rope_layers", "mlp_layer_types"  # an entry for each layer
-EXPERTS = "num_local_experts", "num_experts", "n_routed_experts"
 FACTORS = "short_factor", "long_factor"
 LONGEST = "max_position_embeddings", "n_positions", "n_ctx", "seq_length"
 LENGTHS = TRAINED, "initial_context_length"  # the second is gpt-oss's name
@@ -46,6 +47,10 @@ def shrunk(config, tokens):
         ValueError: if the configuration is not clear, or its family is not one of a `Decoder`.
     """
     model, keys = decoder(config), opened(config, known=DECODERS)
+    if "scalar" in model.family.layer:
+        raise keys.error(
+            "layers of Gemma 4 are not shrunk", do="give another family's file"
+        )
     first = model.plan.layers[0]
     given = dict(model.plan.defaults) | keys.values | {"model_type": keys.family}
     found = {k: deepcopy(v) for k, v in given.items() if k not in DROPPED}
@@ -57,32 +62,19 @@ def shrunk(config, tokens):
     part = width / first.head_dim
     fourfold = found.get("intermediate_size") == 4 * first.dim  # as some engines take it
     wide = (4 if fourfold else 2) * dim
+    named = {"dim": dim, "heads": heads, "few": few, "width": width, "wide": wide}
+    named["vocabulary"] = VOCABULARY
     sizes = {
-        **dict.fromkeys(("hidden_size", "n_embd"), dim),
-        **dict.fromkeys(HEADS, heads),
-        "num_key_value_heads": few,
-        "head_dim": width,
-        **dict.fromkeys(("intermediate_size", "n_inner", "shared_intermediate_size"), wide),
-        **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), dim),
-        **dict.fromkeys(("num_nextn_predict_layers", "num_mtp_layers"), 0),
-        **dict.fromkeys(EXPERTS, 8),
-        **dict.fromkeys(("num_experts_per_tok", "experts_per_token"), 2),
-        "vocab_size": VOCABULARY,
-        "rotary_dim": _scaled(found, "rotary_dim", part),
-        "query_pre_attn_scalar": _scaled(found, "query_pre_attn_scalar", part),
-        "attention_multiplier": _scaled(found, "attention_multiplier", part**-0.5),
+        key: named.get(size, size)
+        for keys, size in SIZES["are"].items()
+        for key in keys.split()
     }
-    most = {
-        "first_k_dense_replace": 1,
-        "max_window_layers": 1,
-        "n_group": 2,
-        "topk_group": 1,
-        "attn_logit_softcapping": SCORE_CAP,
-        "final_logit_softcapping": LOGIT_CAP,
-    }
+    sizes |= {key: _scaled(found, key, part**k) for key, k in SIZES["scaled"].items()}
     said = {key for key, value in found.items() if value is not None}
     found |= {key: value for key, value in sizes.items() if key in said}
-    found |= {key: min(found[key], value) for key, value in most.items() if key in said}
+    found |= {
+        key: min(found[key], value) for key, value in SIZES["most"].items() if key in said
+    }
     ends = [key for key in found if "token_id" in key or key.endswith("token_index")]
     found = {k: v for k, v in found.items() if k not in ends}
     found |= ENDS | {"dtype": "float32"} | dict.fromkeys(said & {"torch_dtype"}, "float32")

@@ -45,21 +45,22 @@ def attention_weights(state, plan, index):
         first = arrays_of(state, names, plan, first_of(plan, index))[1]
         own |= {name: key for name, key in first.items() if name == TABLE}
     used = [name for name in own if name in IGNORED or name.endswith(AROUND)]
+    if layer.kv_layer is not None:  # of which files may have keys and values anyway
+        lent = (*names.separate[1:3], names.norms[1], "v_norm")
+        used += [name for name in own if name.startswith(lent)]
     found = {}
-    for part, wanted in _wanted(layer, names).items():
+    for wanted in _wanted(layer, names):
+        name, shape = prefix + wanted.name, wanted.shape(layer)
         if wanted.name not in own:
-            raise ValueError(f"weights lack {prefix + wanted.name!r}, the layer's {part}")
+            raise ValueError(f"weights lack {name!r}, the layer's {wanted}")
         used.append(wanted.name)
         array = state[own[wanted.name]]
         array = array.T if names.transposed and array.ndim == 2 else array
-        for role, piece in wanted.cut(array, layer, part).items():
-            expected = _shape(role, layer)
-            if tuple(piece.shape) != expected:
-                raise ValueError(
-                    f"{prefix + wanted.name!r} must give {role} of shape {expected},"
-                    f" got {tuple(piece.shape)}"
-                )
-            found[role] = piece
+        if tuple(array.shape) != shape:
+            raise ValueError(
+                f"{name!r} must give {wanted} of shape {shape}, got {tuple(array.shape)}"
+            )
+        found |= wanted.cut(array, layer)
     refuse_left_over(prefix, set(own) - set(used), plan)
     return found
 
@@ -72,10 +73,8 @@ def arrays(plan, index, root):
     """
     layer, names = plan.layers[index], NAMES[plan.model_type]
     prefix, found = root + names.place(plan, index), {}
-    for part, wanted in _wanted(layer, names).items():
-        shapes = [_shape(role, layer) for role in wanted.roles]
-        shape = (sum(rows for rows, *_ in shapes), *shapes[0][1:])
-        cut = partial(wanted.cut, layer=layer, part=part)
+    for wanted in _wanted(layer, names):
+        shape, cut = wanted.shape(layer), partial(wanted.cut, layer=layer)
         found[prefix + wanted.name] = shape, names.transposed and len(shape) == 2, cut
     return found
 
@@ -121,11 +120,26 @@ class Names:
 
 @dataclass(frozen=True)
 class Wanted:
-    """An array to look for, what is made of it, a dictionary by role, and the roles whose rows it has."""
+    """An array to look for, the roles whose rows it has, and what cuts these apart if there are several."""
 
     name: str
-    cut: Callable[[Any, Any, str], dict[str, Any]]
     roles: tuple[str, ...]
+    split: Callable[[Any, Any], tuple[Any, ...]] | None = None
+
+    def __str__(self):
+        return " and ".join(self.roles)
+
+    def shape(self, layer):
+        """Of the whole array."""
+        shapes = [_shape(role, layer) for role in self.roles]
+        return (sum(rows for rows, *_ in shapes), *shapes[0][1:])
+
+    def cut(self, array, layer):
+        """What is made of it, by role."""
+        pieces = [array] if self.split is None else self.split(array, layer)
+        found = dict(zip(self.roles, pieces, strict=True))
+        both = layer.shares_values and self.roles[0].startswith("key.")
+        return found | {f"value{r[3:]}": x for r, x in found.items() if both}
 
 
 def first_of(plan, index):
@@ -172,98 +186,50 @@ def refuse_left_over(prefix, left, plan):
 
 
 def _wanted(layer, names):
-    """The arrays of a layer, by what they are."""
-    parts = {}
+    """The arrays of a layer."""
+    parts = []
     offsets = dict(zip(ROLES, (*layer.use_bias, layer.use_output_bias), strict=True))
     own = dict(zip(ROLES, names.separate, strict=True))
-    if layer.shares_values:
-        del own["value"]
+    lent = ("key", "value") if layer.kv_layer is not None else ()
+    for role in {*lent, *["value"] * layer.shares_values}:
+        del own[role]
     if layer.gate and names.gate is not None:
         own["gate"], offsets["gate"] = names.gate, False
     if names.fused is not None:
         for role in ROLES[:3]:
             del own[role]
-        kinds = ("weight", "bias") if layer.use_bias[0] else ("weight",)
-        for kind in kinds:
-            parts[f"queries, keys and values ({kind})"] = Wanted(
-                f"{names.fused}.{kind}",
-                _fused(names.split, kind),
-                tuple(f"{role}.{kind}" for role in ROLES[:3]),
-            )
+        for kind in ("weight", "bias") if layer.use_bias[0] else ("weight",):
+            roles = tuple(f"{role}.{kind}" for role in ROLES[:3])
+            parts.append(Wanted(f"{names.fused}.{kind}", roles, names.split))
     for role, name in own.items():
         for kind in ("weight", "bias") if offsets[role] else ("weight",):
             gated = layer.gate and names.gate is None and role == "query"
-            cut = _gated(kind) if gated else _as_is(role, kind)
             roles = tuple(f"{one}.{kind}" for one in (role, "gate")[: 1 + gated])
-            parts[f"{role} ({kind})"] = Wanted(f"{name}.{kind}", cut, roles)
+            parts.append(Wanted(f"{name}.{kind}", roles, in_pairs if gated else None))
     for role, name in zip(ROLES[:3], (*names.norms, "v_norm"), strict=True):
         norm = getattr(layer, f"{role}_norm")
-        if norm is not None and norm.learned:
+        if norm is not None and norm.learned and role not in lent:
             for kind in ("weight", "bias") if norm.offset else ("weight",):
-                cut = _as_is(f"{role}_norm", kind)
-                roles = (f"{role}_norm.{kind}",)
-                parts[f"{role} norm ({kind})"] = Wanted(f"{name}.{kind}", cut, roles)
+                parts.append(Wanted(f"{name}.{kind}", (f"{role}_norm.{kind}",)))
     if isinstance(layer.bias, Buckets):
-        parts["table of the bias"] = Wanted(
-            TABLE, lambda array, layer, part: {"bias.table": array}, ("bias.table",)
-        )
-    if layer.indexer is not None:
-        parts |= _of_indexer(layer.indexer)
-    if layer.sinks:
-        parts["sinks"] = Wanted(
-            "sinks", lambda array, layer, part: {"sinks": array}, ("sinks",)
-        )
-    return parts
-
-
-def _of_indexer(index):
-    """The arrays of an indexer, whose queries and keys may stand in one."""
-    parts, rows = {}, index.num_heads * index.head_dim
-
-    def in_two(array, layer, part):
-        return {"indexer.query.weight": array[:rows], "indexer.key.weight": array[rows:]}
-
-    for part, name in INDEXERS[index.pooled].items():
+        parts.append(Wanted(TABLE, ("bias.table",)))
+    for part, name in INDEXERS[layer.indexer.pooled].items() if layer.indexer else ():
         roles = tuple(f"indexer.{role}.weight" for role in part.split())
-        cut = in_two if len(roles) > 1 else _as_is(f"indexer.{part}", "weight")
-        parts[f"indexer's {part}"] = Wanted(f"indexer.{name}.weight", cut, roles)
-    return parts
+        split = queries_first if len(roles) > 1 else None
+        parts.append(Wanted(f"indexer.{name}.weight", roles, split))
+    return parts + [Wanted("sinks", ("sinks",))] * layer.sinks
 
 
-def _as_is(role, kind):
-    def cut(array, layer, part):
-        both = role == "key" and layer.shares_values
-        found = {f"{role}.{kind}": array}
-        return found | {f"value.{kind}": array} if both else found
-
-    return cut
+def queries_first(array, layer):
+    """An indexer's queries, then its key."""
+    rows = layer.indexer.num_heads * layer.indexer.head_dim
+    return array[:rows], array[rows:]
 
 
-def _gated(kind):
+def in_pairs(array, layer):
     """Each head's rows are those of its query and then those of its gate."""
-
-    def cut(array, layer, part):
-        heads = array.reshape(layer.num_heads, 2, layer.head_dim, *array.shape[1:])
-        width = layer.num_heads * layer.head_dim
-        return {
-            f"{role}.{kind}": heads[:, i].reshape(width, *array.shape[1:])
-            for i, role in enumerate(("query", "gate"))
-        }
-
-    return cut
-
-
-def _fused(split, kind):
-    def cut(array, layer, part):
-        rows = (layer.num_heads + 2 * layer.num_kv_heads) * layer.head_dim
-        if array.shape[0] != rows:
-            raise ValueError(f"{part} must have {rows} rows, got {array.shape[0]}")
-        pieces = split(array, layer)
-        return {
-            f"{role}.{kind}": piece for role, piece in zip(ROLES[:3], pieces, strict=True)
-        }
-
-    return cut
+    heads = array.reshape(layer.num_heads, 2, layer.head_dim, *array.shape[1:])
+    return tuple(heads[:, i].reshape(-1, *array.shape[1:]) for i in (0, 1))
 
 
 def stacked(array, layer):

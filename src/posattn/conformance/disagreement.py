@@ -138,10 +138,10 @@ def states_of(model, ids, last=None):
     import torch
 
     with torch.no_grad():
-        x, options = model._start(torch.as_tensor(ids).long(), None, None)
+        x, told = model._start(torch.as_tensor(ids).long(), None, None)
         found, said = {0: x}, []
         for number, block in enumerate(model.blocks[:last], 1):
-            x, _ = block(x, **options)
+            x, _ = block(x, **told[number - 1])
             found[number] = x
         if last is None:
             found[NORM], said = model.norm(x), model._logits(x).float().numpy()

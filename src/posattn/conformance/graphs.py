@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from posattn.conformance.cases.states import State
+
 __all__ = ["GRAPHS"]
 
 STEP = """one = Constant <value_ints = [-1]> () column = Unsqueeze (a_t, one) A = Mul (S, column)
@@ -31,7 +33,8 @@ def serving(heads, few):
     return [head * few // heads for head in range(heads)]
 
 
-def recurrence(q, k, v, g, beta=None, scale=None, state=None, mask=None, documents=None):
+def recurrence(q, k, v, g, beta=None, scale=None, state=None, mask=None, documents=None,
+               output="Where (seen, all, zero)"):  # fmt: skip
     """`Scan`: a masked token neither fades nor writes, and a document starts by fading all."""
     (batch, heads, n, dim), width = v.shape, k.shape[-1]
     mask = np.ones((batch, n), bool) if mask is None else mask
@@ -57,8 +60,27 @@ def recurrence(q, k, v, g, beta=None, scale=None, state=None, mask=None, documen
     token = f"token ({given}) => (float[] T, float[] y_t) {{ {step} }}"
     body += f"""final, ys = Scan <num_scan_inputs = 5, body = {token}>
     (state, {"_t, ".join(rows)}_t) all = Transpose <perm = [1, 2, 0, 3]> (ys)
-    y = Where (seen, all, zero)"""
+    y = {output}"""
     yield "", 18, body, inputs
+
+
+def calls(steps, left_padding=None):
+    """Two models for each call: from the state before it to its outputs, and to the state after it."""
+    kept = State()
+    for place, step in enumerate(steps):
+        do, *given = step.values()
+        if do != "attend":  # what an engine does with states between the models
+            getattr(kept, do)(*given)
+            continue
+        options = {
+            "state": kept.states[-1] if kept.states else None,
+            "mask": given[-1] >= 0,
+        }
+        y = kept.attend(*given)
+        _, opset, body, inputs = next(recurrence(*given[:-1], **options))
+        yield f"step {place}", opset, body, inputs | {"y": y}
+        body = next(recurrence(*given[:-1], **options, output="Identity (final)"))[2]
+        yield f"step {place} state", opset, body, inputs | {"y": kept.states[-1]}
 
 
 def scores(q, k, w=None, scale=None):
@@ -209,6 +231,7 @@ def selected(q, k, v, select, mask=None, causal=False, scale=None):
 
 
 GRAPHS = dict.fromkeys(("linear_attention", "gated_delta", "kimi_delta"), recurrence)
+GRAPHS |= {"state": calls}
 GRAPHS |= {"indexer_scores": scores, "select_keys": keys, "indexer": indexer}
 GRAPHS |= {"select_blocks": blocks, "select_groups": groups, "group_keys": grouped}
 GRAPHS |= {"selected_attention": selected, "selective_rotation": turning}

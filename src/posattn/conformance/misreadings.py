@@ -180,9 +180,10 @@ def of_the_scaling(layer):
 def of_the_mask(layer, plan):
     """Mistakes about which keys a query sees."""
     if layer.window is not None:
+        sides = "" if layer.causal else " on each side"
         for name, step in (("large", 1), ("small", -1)):
             if layer.window + step > 0:
-                what = f"The window is one too {name}: it holds {layer.reach} with the query's own."
+                what = f"The window is one too {name}{sides}: it holds {layer.reach} with the query's own."
                 other = replace(layer, window=layer.window + step)
                 yield f"window_one_too_{name}", what, other
     if layer.chunk is not None:

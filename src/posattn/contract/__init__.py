@@ -44,6 +44,7 @@ from posattn.contract.latent import (
     latent_shape,
     latent_sizes,
     latent_weights,
+    lent,
 )
 from posattn.contract.models import (
     caches,

@@ -167,6 +167,7 @@ def _field(name, annotation, column):
     several = any(axis[0] == "*" for axis in axes)
     named = len(axes) - several
     known = all(axis.isdecimal() for axis in axes)
+    lax = several and axes[-1] == "width"  # who reads another layer's vectors keeps none
 
     def checked(value):
         if value is None and type(None) in allowed:
@@ -179,7 +180,7 @@ def _field(name, annotation, column):
             raise ValueError(
                 f"{name} must have shape ({', '.join(axes)}), got {tuple(value.shape)}"
             )
-        if named and 0 in value.shape[-named:]:
+        if named and 0 in value.shape[-named : rank - lax]:
             raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
 
     return checked

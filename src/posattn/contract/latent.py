@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from posattn.contract.arrays import _shape, floating, integer_array, parameter
+from posattn.contract.arrays import _shape, floating, integer_array, parameter, sequence
 from posattn.contract.numbers import integer
 from posattn.contract.positions import batch_axes, per_token
 
@@ -19,6 +19,11 @@ class LatentWidths(NamedTuple):
         """The factor on the products of queries and keys."""
         return (self.content + self.rotary) ** -0.5 if given is None else given
 
+    def absorb(self, n):
+        """Whether `n` queries cost less if keys and values are not made from a cache of latent vectors."""
+        made = self.content + self.value
+        return n * (2 * self.rank - made) < self.rank * made
+
 
 class LatentSizes(NamedTuple):
     """The number of heads, the widths, and the shapes `(inputs, outputs)` of the weights by name."""
@@ -28,7 +33,7 @@ class LatentSizes(NamedTuple):
     weights: dict
 
 
-def latent_sizes(*sizes, raw=False, gate=False):
+def latent_sizes(*sizes, raw=False, gate=False, lent=False):
     """Return the sizes of a layer of latent attention."""
     dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim = sizes
     dim = integer("dim", dim, least=1)
@@ -45,7 +50,8 @@ def latent_sizes(*sizes, raw=False, gate=False):
     elif raw:
         raise ValueError("raw must be False where query_rank is None, got True")
     weights["query"] = width, num_heads * (content + rotary)
-    weights["kv_down"] = dim, kv_rank + rotary
+    if not lent:
+        weights["kv_down"] = dim, kv_rank + rotary
     weights["key"] = kv_rank, num_heads * content
     weights["value"] = kv_rank, num_heads * value
     weights["output"] = num_heads * value, dim
@@ -55,16 +61,9 @@ def latent_sizes(*sizes, raw=False, gate=False):
     return LatentSizes(num_heads, widths, weights)
 
 
-def latent_weights(layer):
-    """Return the widths of a layer of latent attention, whose weights must belong together."""
-    (rank,) = layer.kv_norm_weight.shape
-    dim, width = layer.kv_down_weight.shape
-    if width < rank:
-        raise ValueError(
-            f"kv_down_weight must have {rank} columns or more, as many as kv_norm_weight has entries, "
-            f"got shape {(dim, width)}"
-        )
-    _shape("key_weight", layer.key_weight, (rank, "h * content_dim"))
+def latent_weights(layer, x):
+    """Return the widths of a layer of latent attention, whose weights and input must belong together."""
+    rank, dim = layer.key_weight.shape[0], layer.output_weight.shape[1]
     _shape("value_weight", layer.value_weight, (rank, "h * value_dim"))
     num_heads = integer("num_heads", layer.num_heads, least=1)
     content, value = (w.shape[1] for w in (layer.key_weight, layer.value_weight))
@@ -74,6 +73,17 @@ def latent_weights(layer):
                 f"num_heads must divide the {columns} columns of {name}, got {num_heads}"
             )
     _shape("output_weight", layer.output_weight, (value, dim))
+    if layer.kv_down_weight is None:
+        rotary = max(layer.query_weight.shape[1] - content, 0) // num_heads
+    else:
+        _shape("kv_down_weight", layer.kv_down_weight, (dim, "r + rotary_dim"))
+        rotary = layer.kv_down_weight.shape[1] - rank
+        if rotary < 0:
+            raise ValueError(
+                f"kv_down_weight must have {rank} columns or more, as many as key_weight has rows, "
+                f"got shape {(dim, rank + rotary)}"
+            )
+        parameter("kv_norm_weight", layer.kv_norm_weight, (rank,))
     source = dim
     if layer.query_down_weight is not None:
         _shape("query_down_weight", layer.query_down_weight, (dim, "query_rank"))
@@ -81,20 +91,31 @@ def latent_weights(layer):
         parameter("query_norm_weight", layer.query_norm_weight, (source,))
         if layer.raw:
             dim = source = 2 * source
-    rotation = num_heads * (width - rank)
-    _shape("query_weight", layer.query_weight, (source, content + rotation))
+    _shape("query_weight", layer.query_weight, (source, content + num_heads * rotary))
     if layer.gate_weight is not None:
         _shape("gate_weight", layer.gate_weight, (dim, value))
     if layer.temperature is not None:
         parameter("temperature", layer.temperature, (2, num_heads))
-    return LatentWidths(rank, content // num_heads, width - rank, value // num_heads)
+    sequence("x", x, layer.output_weight.shape[1])
+    return LatentWidths(rank, content // num_heads, rotary, value // num_heads)
 
 
 def latent_shape(batch_shape, max_len, width):
     """Return the shape of what a cache of latent vectors keeps."""
     batch = batch_axes(batch_shape)
     max_len = integer("max_len", max_len, least=1)
-    return (*batch, max_len, integer("width", width, least=1))
+    return (*batch, max_len, integer("width", width, least=0))
+
+
+def lent(latent, lends, like, shape):
+    """Reject latent vectors for a layer that makes its own, or their absence in one that doesn't."""
+    if latent is not None:
+        floating("latent", latent, like=like, owner="the layer")
+    if lends == (latent is None):
+        told = "given: what another layer has returned" if lends else "None"
+        raise ValueError(f"latent must be {told} where lent is {lends}")
+    if lends:
+        _shape("latent", latent, shape)
 
 
 def latent_arrays(cache):

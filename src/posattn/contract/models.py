@@ -84,13 +84,16 @@ def end_tokens(given, vocab_size):
     return ends
 
 
-def caches(given, num_layers, tokens):
-    """Reject what is no cache for each layer, with the batch axes of the tokens."""
+def caches(given, kept, tokens):
+    """Reject what is no cache for each layer that keeps one, with the batch axes of the tokens."""
+    num_layers = len(kept)
     if not isinstance(given, (list, tuple)) or len(given) != num_layers:
         kind = TypeError if not isinstance(given, (list, tuple)) else ValueError
         got = type(given).__name__ if kind is TypeError else len(given)
         raise kind(f"cache must hold a cache for each of {num_layers} layers, got {got}")
-    for one in given:
+    for one, keeps in zip(given, kept, strict=True):
+        if not keeps:
+            continue
         if hasattr(one, "next_positions"):
             cache_batch("tokens", tokens, 1, one)
         elif not hasattr(one, "state"):

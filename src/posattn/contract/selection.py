@@ -152,9 +152,10 @@ def chosen_before(select, shared):
         raise ValueError(f"select must be {told} where shared is {shared}, got {select!r}")
 
 
-def returned(out, cache, select, with_select):
+def returned(out, cache, select, with_select, latent=None):
     """What a call of a layer returns: its output, and what else there is."""
     found = (out, *(() if cache is None else (cache,)), *([select] * with_select))
+    found += () if latent is None else (latent,)
     return found if len(found) > 1 else out
 
 

@@ -1,5 +1,6 @@
 """Block diagrams of the layers. One unit of the axes is one inch on paper."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from matplotlib.axes import Axes
@@ -33,32 +34,20 @@ def self_attention_layer() -> Figure:
     """
     axes = _paper(4.35 if phone() else 2.3)
     if phone():
-        left, middle, right = _STACK
-        between = (left + middle) / 2
-        at = {
-            "tokens": (middle, 4.05),
-            "queries": (left, 3.1),
-            "keys": (middle, 3.1),
-            "values": (right, 3.1),
-            "scores": (between, 2.15),
-            "softmax": (between, 1.2),
-            "pooled": (right, 1.2),
-            "outputs": (right, 0.3),
-            "weights": ((between + right) / 2, 1.32),
-        }
+        a, b, c = _STACK
+        between = (a + b) / 2
+        across, down = (
+            (b, a, b, c, between, between, c, c),
+            (4.05, 3.1, 3.1, 3.1, 2.15, 1.2, 1.2, 0.3),
+        )
+        weights = (between + c) / 2, 1.32
     else:
-        first, second, third, fourth, fifth = _FLOW
-        at = {
-            "tokens": (first, 1.15),
-            "queries": (second, 1.95),
-            "keys": (second, 1.15),
-            "values": (second, 0.35),
-            "scores": (third, 1.55),
-            "softmax": (fourth, 1.55),
-            "pooled": (fourth, 0.35),
-            "outputs": (fifth, 0.35),
-            "weights": (fourth + 0.4, 0.95),
-        }
+        a, b, c, d, e = _FLOW
+        across, down = (
+            (a, b, b, b, c, d, d, e),
+            (1.15, 1.95, 1.15, 0.35, 1.55, 1.55, 0.35, 0.35),
+        )
+        weights = d + 0.4, 0.95
     text = {
         "tokens": "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$",
         "queries": "queries\n$\\mathbf{X}\\mathbf{W}^{(q)}$",
@@ -70,48 +59,44 @@ def self_attention_layer() -> Figure:
         "outputs": "outputs\n$\\mathbf{y}_0, \\ldots, \\mathbf{y}_{n-1}$",
     }
     color = {"queries": QUERY, "keys": KEY, "values": VALUE, "pooled": VALUE}
-    boxes = {name: _box(axes, *at[name], text[name], color.get(name)) for name in text}
+    boxes = {
+        name: _box(axes, x, y, words, color.get(name))
+        for (name, words), x, y in zip(text.items(), across, down, strict=True)
+    }
     way = ["tokens", "queries", "scores", "softmax", "pooled", "outputs"]
     for names in (way, ["tokens", "keys", "scores"], ["tokens", "values", "pooled"]):
         _chain(axes, *map(boxes.get, names))
-    axes.text(*at["weights"], "weights $\\alpha_{ij}$", ha="center", va="center")
+    axes.text(*weights, "weights $\\alpha_{ij}$", ha="center", va="center")
     return axes.figure
 
 
 @drawn
-def transformer_block() -> Figure:
+def transformer_block(words: Mapping[str, str] | None = None) -> Figure:
     """Draw a transformer block: what self-attention and a feed-forward layer add to the tokens.
+
+    Args:
+        words: what to write instead into boxes, by their names: tokens, norm, attention, norm 2,
+            feed-forward, next.
 
     Returns:
         A figure of the tokens, of two branches that begin with a norm, of the two sums in which
         they end, and of the next block.
+
+    Raises:
+        ValueError: if no box has a name.
     """
     axes = _paper(5.3 if phone() else 1.95)
     if phone():
-        stream, branch = 0.85, 2.5
-        at = {
-            "tokens": (stream, 4.95),
-            "norm": (branch, 4.5),
-            "attention": (branch, 3.65),
-            "sum": (stream, 3.05),
-            "norm 2": (branch, 2.6),
-            "feed-forward": (branch, 1.75),
-            "sum 2": (stream, 1.15),
-            "next": (stream, 0.32),
-        }
+        across, down = (
+            (0.85, 2.5, 2.5) * 2 + (0.85,) * 2,
+            (4.95, 4.5, 3.65, 3.05, 2.6, 1.75, 1.15, 0.32),
+        )
         beside = [(0.42, 4.0), (0.42, 2.1)]
     else:
-        stream, branch = 1.55, 0.34
-        at = {
-            "tokens": (0.54, stream),
-            "norm": (0.95, branch),
-            "attention": (2.1, branch),
-            "sum": (2.75, stream),
-            "norm 2": (3.6, branch),
-            "feed-forward": (4.75, branch),
-            "sum 2": (5.15, stream),
-            "next": (5.98, stream),
-        }
+        across, down = (
+            (0.54, 0.95, 2.1, 2.75, 3.6, 4.75, 5.15, 5.98),
+            (1.55, 0.34, 0.34) * 2 + (1.55,) * 2,
+        )
         beside = [(1.83, 1.7), (3.95, 1.7)]
     text = {
         "tokens": ("tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", _WIDTH),
@@ -123,8 +108,13 @@ def transformer_block() -> Figure:
         "sum 2": ("+", 0.3),
         "next": ("next block", 0.84),
     }
+    for name, word in (words or {}).items():
+        if name not in text:
+            raise ValueError(f"words must name boxes of {', '.join(text)}, got {name!r}")
+        text[name] = word, text[name][1]
     boxes = {
-        name: _box(axes, *at[name], word, across=w) for name, (word, w) in text.items()
+        name: _box(axes, x, y, word, across=wide)
+        for (name, (word, wide)), x, y in zip(text.items(), across, down, strict=True)
     }
     boxes["attention"].set(linewidth=2)
     way = ["tokens", "norm", "attention", "sum", "norm 2", "feed-forward", "sum 2", "next"]

@@ -181,7 +181,7 @@ def right_and_wrong(
     panels = figure.subplots(1, len(maps), sharey=True)
     titles = ("right", "wrong", "also wrong")
     for axes, values, title in zip(panels, maps, titles, strict=False):
-        _heat_map(axes, values, ramp(POSITION), low, high)
+        _heat_map(axes, values, ramp(BLUE), low, high)
         axes.plot(*np.nonzero(np.isnan(values))[::-1], "x", color=INK)
         axes.set(title=title, xlabel=xlabel)
     panels[0].set_ylabel(ylabel)

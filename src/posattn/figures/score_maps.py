@@ -9,9 +9,9 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
+    BLUE,
     GRID,
     INK,
-    POSITION,
     SMALL,
     Drawing,
     checked,
@@ -24,7 +24,7 @@ from posattn.figures.style import (
 
 SIDE = 1.6  # inches
 SHADES = 12  # a picture of few shades takes few bytes
-LOOK = {"cmap": ramp(POSITION), "interpolation": "none", "clip_on": False}
+LOOK = {"cmap": ramp(BLUE), "interpolation": "none", "clip_on": False}
 
 
 @drawn

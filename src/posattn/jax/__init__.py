@@ -1,9 +1,6 @@
 """The JAX column: the contract of `posattn.reference`, as a JAX user would write it."""
 
-from posattn.jax.attention.attention import (
-    attention_weights,
-    scaled_dot_product_attention,
-)
+from posattn.jax.attention.attention import attention_weights, scaled_dot_product_attention
 from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.convolution import short_convolution
 from posattn.jax.attention.definition import masked_softmax
@@ -12,13 +9,7 @@ from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.indexer import group_keys, group_tokens, indexer_scores
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.linear import linear_attention
-from posattn.jax.attention.masks import (
-    Chunk,
-    Window,
-    causal_mask,
-    length_mask,
-    window_mask,
-)
+from posattn.jax.attention.masks import Chunk, Window, causal_mask, length_mask, window_mask
 from posattn.jax.attention.patterns import (
     first_token_score,
     induction_score,

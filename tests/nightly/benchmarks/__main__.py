@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from functools import partial
-from time import perf_counter
 
 from tests.nightly import recording
 from tests.nightly.benchmarks import machine, measuring, records, tables
@@ -34,43 +33,34 @@ def load(path, about):
     return {"device": machine.device(), "machine": about, "cases": known["cases"]}
 
 
-def save(path, about, entry):
-    """Add a case to the file, or replace it there: who reads the file finds the old one or the new one."""
-    record = load(path, about)  # another run may have added to it
-    record["cases"][f"{entry['part']}/{entry['name']}"] = entry
-    recording.write(path, record)
-
-
 def measure_all(cases, path, about, again=False, say=print):
-    """Measure what is not recorded yet, and record each case at once; return whether all is right."""
-    good = True
-    for number, case in enumerate(cases, start=1):
-        name = f"{case.part}/{case.name}"
-        head = f"[{number:2}/{len(cases)}] {name}:"
-        marks = {"case": key(case, about), "library": records.fingerprint(case.code)}
-        known = load(path, about)["cases"].get(name, {})
-        if not again and "ratio" in known and marks.items() <= known.items():
-            say(head, "recorded before")
-            continue
-        start = perf_counter()
+    """Measure what is not recorded yet, and record each case at once; return the exit code."""
+
+    def marks(case):
+        return {"case": key(case, about), "library": records.fingerprint(case.code)}
+
+    def is_recorded(case):
+        known = load(path, about)["cases"].get(f"{case.part}/{case.name}", {})
+        return not again and "ratio" in known and marks(case).items() <= known.items()
+
+    def run(case):
         try:
-            found = measuring.run(case)
-        except (measuring.NotHere, ImportError) as reason:
-            say(head, "left out,", reason)
-            continue
-        except Exception as failure:
-            say(head, f"FAILED, {type(failure).__name__}: {failure}".splitlines()[0])
-            good = False
-            continue
+            return measuring.run(case)
         finally:
             gc.collect()
+
+    def save(case, found):
         entry = {"part": case.part, "name": case.name, "setting": case.setting}
-        entry |= {"code": list(case.code), **marks}
+        entry |= {"code": list(case.code), **marks(case)}
         entry |= {"date": recording.today(), **found}
-        save(path, about, entry)
-        good &= not found["wrong"]
-        say(head, told(entry), f"({perf_counter() - start:.0f} s)")
-    return good
+        record = load(path, about)  # another run may have added to it
+        record["cases"][f"{case.part}/{case.name}"] = entry
+        recording.write(path, record)
+        wrong.extend(found["wrong"])
+        return told(entry)
+
+    wrong = []
+    return recording.resume(cases, is_recorded, run, save, say=say) or int(bool(wrong))
 
 
 def told(entry):
@@ -94,17 +84,11 @@ def main(arguments=None):
     about = machine.describe()
     path = records.FOLDER / f"{machine.kind(about)}.json"
     say = partial(print, flush=True)
-    said = f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}"
-    say(said)
+    say(f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}")
     measuring.keep_memory()
-    try:
-        good = measure_all(cases_of(given.chosen), path, about, given.again, say)
-    except KeyboardInterrupt:
-        say("\nstopped; what was measured is kept, and the same command goes on from here")
-        return 130
-    finally:
-        tables.write()
-    return 0 if good else 1
+    code = measure_all(cases_of(given.chosen), path, about, given.again, say)
+    tables.write()
+    return code
 
 
 if __name__ == "__main__":

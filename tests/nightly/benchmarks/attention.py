@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import posattn.jax
 import posattn.torch
@@ -20,10 +19,9 @@ from tests.nightly.benchmarks import machine
 from tests.nightly.benchmarks.measuring import Case, Contender, along, error, plain, rows
 
 PLAIN, ROTARY, ALIBI, T5 = SCHEMES = ("no position", "rotary", "ALiBi", "T5")
-ON_CPU = ((1, 4, 8192, 64),)
-ON_GPU = ((1, 16, 8192, 128), (1, 16, 65536, 128))
-BOUNDS = {"float32": 1e-5, "bfloat16": 2e-2}
-GRADIENT = 1e-4  # of float32, relative to the length of the gradient
+SHAPE = (1, 4, 8192, 64)
+BOUND = 1e-5
+GRADIENT = 1e-4  # relative to the length of the gradient
 BUCKETS = {"num_buckets": 32, "max_distance": 128, "bidirectional": False}
 FAR = {"max_distance": 128, "bidirectional": False}
 
@@ -61,15 +59,14 @@ def exact(scheme, query, key, value):
 
 
 @cache
-def right(scheme, shape, dtype):
-    """The right rows for what a dtype holds of the inputs."""
-    held = [plain(torch.tensor(x).to(getattr(torch, dtype))) for x in drawn(shape)[:3]]
-    return exact(scheme, *held)
+def right(scheme, shape):
+    """The right rows."""
+    return exact(scheme, *map(plain, drawn(shape)[:3]))
 
 
-def forward(scheme, shape, dtype, got):
+def forward(scheme, shape, got):
     """The error of some rows of an output."""
-    return error(got[..., rows(shape[-2]), :], right(scheme, shape, dtype))
+    return error(got[..., rows(shape[-2]), :], right(scheme, shape))
 
 
 def backward(scheme, shape, got):
@@ -78,10 +75,9 @@ def backward(scheme, shape, got):
     return along(partial(exact, scheme), arrays, cotangent, got)
 
 
-def checks(shape, dtype, slopes):
+def checks(shape, slopes):
     """What finds the error of an output, or of gradients."""
-    forwards = partial(forward, shape=shape, dtype=dtype)
-    return partial(backward, shape=shape) if slopes else forwards
+    return partial(backward if slopes else forward, shape=shape)
 
 
 def torch_attention(scheme, heads, device):
@@ -118,24 +114,11 @@ def flex(scheme, shape, device):
     return partial(torch.compile(flex_attention), score_mod=change, block_mask=causal)
 
 
-KERNELS = {
-    "cuDNN": SDPBackend.CUDNN_ATTENTION,
-    "FlashAttention": SDPBackend.FLASH_ATTENTION,
-}
-
-
-def fused(backend, q, k, v):
-    """PyTorch's fused attention, by the kernel that is named."""
-    with sdpa_kernel(backend):
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-def in_torch(scheme, shape, dtype, slopes=False):
+def in_torch(scheme, shape, slopes=False):
     """Ours, the fused attention, and FlexAttention where it knows the scheme."""
     device = machine.device()
-    kind = {"device": device, "dtype": getattr(torch, dtype)}
-    *inputs, cotangent = (torch.tensor(x, **kind) for x in drawn(shape))
-    check = checks(shape, dtype, slopes)
+    *inputs, cotangent = (torch.tensor(x, device=device) for x in drawn(shape))
+    check = checks(shape, slopes)
 
     def entered(attend, scheme=scheme, limit=False):
         def call():
@@ -150,10 +133,6 @@ def in_torch(scheme, shape, dtype, slopes=False):
     sdpa = partial(functional.scaled_dot_product_attention, is_causal=True)
     contenders = {"ours": entered(torch_attention(scheme, shape[-3], device))}
     contenders["SDPA, no position"] = entered(sdpa, PLAIN, scheme != PLAIN)
-    if device == "cuda":
-        for name, backend in KERNELS.items():
-            attend = partial(fused, backend)
-            contenders[f"{name}, no position"] = entered(attend, PLAIN, scheme != PLAIN)
     if scheme != ROTARY and not slopes:
         contenders["FlexAttention"] = entered(flex(scheme, shape, device))
     return contenders
@@ -170,10 +149,10 @@ def jax_attention(scheme, heads):
     return partial(ours, bias=posattn.jax.ALiBi(heads)) if scheme == ALIBI else ours
 
 
-def in_jax(scheme, shape, dtype, slopes=False):
+def in_jax(scheme, shape, slopes=False):
     """Ours beside `jax.nn.dot_product_attention`, both compiled; theirs wants heads after tokens."""
-    *inputs, cotangent = [jnp.asarray(x, dtype) for x in drawn(shape)]
-    check = checks(shape, dtype, slopes)
+    *inputs, cotangent = map(jnp.asarray, drawn(shape))
+    check = checks(shape, slopes)
 
     def entered(attend, scheme=scheme, theirs=False):
         def turn(x):
@@ -191,8 +170,7 @@ def in_jax(scheme, shape, dtype, slopes=False):
         )
 
     named = scheme
-    kind = {"implementation": "cudnn"} if machine.device() == "cuda" else {}
-    fused = partial(jax.nn.dot_product_attention, is_causal=True, **kind)
+    fused = partial(jax.nn.dot_product_attention, is_causal=True)
     ours = entered(jax_attention(scheme, shape[-3]))
     return {"ours": ours, "jax.nn, no position": entered(fused, PLAIN, True)}
 
@@ -206,19 +184,12 @@ def code(column, scheme):
 
 
 def cases():
-    """What this machine can measure."""
-    gpu = machine.device() == "cuda"
-    dtype = "bfloat16" if gpu else "float32"
+    """What is measured."""
     found = []
     columns = ("PyTorch", "torch", in_torch), ("JAX", "jax", in_jax)
-    every = product(ON_GPU if gpu else ON_CPU, columns, SCHEMES, (False, True))
-    for shape, (name, column, make), scheme, slopes in every:
+    for (name, column, make), scheme, slopes in product(columns, SCHEMES, (False, True)):
         title = f"{name}, {scheme}" + ", with gradients" * slopes
-        title += f", n = {shape[-2]}" if gpu else ""
-        bound = BOUNDS[dtype] if gpu or not slopes else GRADIENT
-        setting, work = (
-            f"causal, {shape}, {dtype}",
-            partial(make, scheme, shape, dtype, slopes),
-        )
+        setting, bound = f"causal, {SHAPE}, float32", GRADIENT if slopes else BOUND
+        work = partial(make, scheme, SHAPE, slopes)
         found.append(Case("attention", title, setting, code(column, scheme), work, bound))
     return found

@@ -17,10 +17,6 @@ LEAST, MOST = 5, 101  # rounds of a case, whatever they take
 STEP = 1e-30  # of a derivative in complex numbers
 
 
-class NotHere(Exception):
-    """This machine, or its software, has no place for a case."""
-
-
 def samples_of_results(contenders, results):
     """What the calls themselves have measured, once."""
     return {name: [result[0]] for name, result in results.items()}

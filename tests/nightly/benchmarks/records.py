@@ -14,7 +14,7 @@ from tests.nightly.recording import RECORDS, ROOT
 
 FOLDER = RECORDS / "benchmarks"
 SOURCE = ROOT / "src"
-PARTS = ("rotate", "attention", "layer", "memory", "decoding", "states")
+PARTS = ("rotate", "attention", "layer", "memory", "decoding")
 
 
 def machines():

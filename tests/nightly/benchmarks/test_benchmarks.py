@@ -1,4 +1,4 @@
-"""What measures our speed: it checks first, and says what it has."""
+"""What measures our speed: it checks first, takes turns, keeps what it has, and says what it does."""
 
 import json
 from functools import partial
@@ -32,16 +32,66 @@ def short(monkeypatch):
     monkeypatch.setattr(command.gc, "collect", lambda: None)
 
 
-def fake(name="PyTorch", errors=(0.0, 0.0), **options):
-    """A case of two contenders."""
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "some" / "machine.json"
+
+
+def fake(name="PyTorch", log=None, errors=(0.0, 0.0), **options):
+    """A case of two contenders that write down their calls."""
+    log = [] if log is None else log
 
     def make():
         return {
-            who: Contender(lambda: None, lambda _, error=error: error)
+            who: Contender(partial(log.append, who), lambda _, error=error: error)
             for who, error in zip(("ours", "theirs"), errors, strict=True)
         }
 
     return Case("rotate", name, "small", CODE, make, 1e-3, **options)
+
+
+def measured(cases, path, **options):
+    """What a run over the cases returns, and what it says."""
+    said = []
+    code = command.measure_all(cases, path, ABOUT, say=said.append, **options)
+    return code, said
+
+
+def recorded(path):
+    return json.loads(path.read_text(encoding="utf-8"))["cases"]
+
+
+def test_all_take_turns_and_the_first_round_does_not_count():
+    log = []
+    found = measuring.run(fake(log=log))
+    # one to be checked, one to warm up, three that count
+    assert log[:2] == ["ours", "theirs"]
+    rounds = [tuple(log[i : i + 2]) for i in range(0, 10, 2)]
+    assert set(rounds) == {("ours", "theirs"), ("theirs", "ours")}
+    assert found["rounds"] == 3
+    assert list(found["median"]) == ["ours", "theirs"]
+
+
+def test_a_wrong_result_of_ours_is_not_measured_but_tried_again(path):
+    log = []
+    case = fake(log=log, errors=(float("nan"), 0.0))
+    code, (_, said) = measured([case], path)
+    assert code == 1
+    assert "WRONG" in said
+    assert log == ["ours", "theirs"]
+    assert "ratio" not in recorded(path)["rotate/PyTorch"]
+    measured([case], path)
+    assert len(log) == 4
+
+
+def test_a_case_is_measured_again_when_the_library_has_changed(path, monkeypatch):
+    log = []
+    for again, calls in ((False, 10), (False, 10), (True, 20)):
+        measured([fake(log=log)], path, again=again)
+        assert len(log) == calls
+    monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
+    measured([fake(log=log)], path)
+    assert len(log) == 30
 
 
 # what is right
@@ -54,10 +104,10 @@ def fake(name="PyTorch", errors=(0.0, 0.0), **options):
 def test_the_check_of_attention_knows_right_from_wrong(make, slopes, scheme, monkeypatch):
     # which takes a compiler
     monkeypatch.setattr(attention, "flex", lambda *_: lambda q, k, v: q)
-    contenders = make(scheme, SMALL, "float32", slopes)
+    contenders = make(scheme, SMALL, slopes)
     flex = [contenders.pop("FlexAttention")] if "FlexAttention" in contenders else []
     results = {name: c.call() for name, c in contenders.items()}
-    bound = attention.GRADIENT if slopes else attention.BOUNDS["float32"]
+    bound = attention.GRADIENT if slopes else attention.BOUND
     for name, contender in contenders.items():
         assert contender.error(results[name]) < bound, name
     for contender in (*contenders.values(), *flex):
@@ -111,11 +161,26 @@ def test_the_tables_of_the_page_are_those_of_the_records_and_mark_what_is_stale(
     )
 
 
-def test_the_page_shows_ratios_and_names_what_is_wrong_or_old(tmp_path, monkeypatch):
+def test_words_change_no_fingerprint_and_code_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "SOURCE", tmp_path)
+    (tmp_path / "one.py").write_text('"""Said."""\nfrom two import f\n\nx = f(1)\n')
+    two = 'def f(x):\n    """Said."""\n    if x:\n        raise ValueError("bad")\n    return x\n'
+    (tmp_path / "two.py").write_text(two)
+    (tmp_path / "three.py").write_text("x = 1\n")
+    assert [path.stem for path in records.closure(["one"])] == ["one", "two"]
+    before = records.fingerprint(["one"])
+    two = two.replace("Said.", "Said\n\n    otherwise.\n").replace("if x:", "if x:  # why")
+    two = "# why\n" + two.replace('"bad"', '"worse"')
+    (tmp_path / "two.py").write_text(two)
+    (tmp_path / "three.py").write_text("x = 2\n")
+    assert records.fingerprint(["one"]) == before
+    (tmp_path / "two.py").write_text(two.replace("return x", "return -x"))
+    assert records.fingerprint(["one"]) != before
+
+
+def test_the_page_shows_ratios_and_names_what_is_wrong_or_old(path, monkeypatch):
     monkeypatch.setattr(measuring, "ratio", lambda ours, theirs: [1.5, 2.0, 2.5])
-    path = tmp_path / "some" / "machine.json"
-    cases = [fake("good", tokens=32), fake("bad", errors=(0.0, 1.0))]
-    command.measure_all(cases, path, ABOUT, say=lambda *words: None)
+    measured([fake("good", tokens=32), fake("bad", errors=(0.0, 1.0))], path)
     monkeypatch.setattr(records, "machines", lambda: [json.loads(path.read_text())])
     table = "\n".join(tables.view("rotate"))
     assert "| good | theirs |" in table

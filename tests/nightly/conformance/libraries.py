@@ -1,4 +1,7 @@
-"""Which libraries are asked, and how each is installed on a machine without a GPU."""
+"""Which libraries are asked, and how each is installed on a machine without a GPU.
+
+Engines that read ONNX are asked with our bundle, `nox -s record -- bundle`.
+"""
 
 TORCH = ["torch==2.13.0"]  # first: a newer one brings gigabytes for a GPU
 OURS = ["numpy", "jaxtyping"]
@@ -11,18 +14,10 @@ LIBRARIES = {
     "keras-hub": [[*OURS, "keras-hub"]],
     "mlx": [[*OURS, "mlx[cpu]"]],
     "mlx-lm": [[*OURS, "mlx[cpu]"], ["mlx-lm"]],
-    "onnx": [[*OURS, "onnx"]],
-    "onnxruntime": [[*OURS, "onnx", "onnxruntime"]],
-    "openvino": [TORCH, [*OURS, "onnx", "openvino"]],
     "rotary-embedding-torch": [TORCH, [*OURS, "rotary-embedding-torch"]],
     "timm": [TORCH, [*OURS, "timm"]],
     "torch": [TORCH, OURS],
     "transformers": [TORCH, [*OURS, "transformers"]],
     "xllamacpp": [[*OURS, "xllamacpp"]],
     "x-transformers": [TORCH, [*OURS, "x-transformers"]],
-}
-# tried, and why they are not asked
-REFUSED = {
-    "fairseq2": "its native half, fairseq2n, refuses this build of PyTorch for a CPU",
-    "xformers": "its attention has no operator for a CPU",
 }

@@ -5,7 +5,6 @@ import json
 from tests.nightly.recording import RECORDS
 
 FOLDER = RECORDS / "conformance"
-REFUSED = FOLDER.with_name("conformance_refused.json")
 
 
 def read():

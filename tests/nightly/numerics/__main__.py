@@ -2,16 +2,15 @@
 
 import math
 import sys
-from time import perf_counter
 
 from tests.nightly import recording
 from tests.nightly.benchmarks import machine
 from tests.nightly.numerics import cases, measuring, tables
 
 
-def save(path, case, found):
+def save(case, found):
     """Add a case to the file, or replace it there; cases stand in the order of the page."""
-    record = recording.read(path, {"cases": {}})
+    record = recording.read(tables.FILE, {"cases": {}})
     about = machine.describe()
     about["versions"] = {n: about["versions"][n] for n in ("torch", "jax", "numpy")}
     record["machine"] = {key: about[key] for key in ("name", "system", "versions")}
@@ -24,7 +23,12 @@ def save(path, case, found):
     }
     order = [case.name for case in cases.cases()]
     record["cases"] = {n: record["cases"][n] for n in order if n in record["cases"]}
-    recording.write(path, record)
+    recording.write(tables.FILE, record)
+    longest = found[case.lengths[-1]]
+    told = (
+        f"{dtype} {max(e[0] for e in each.values()):.3g}" for dtype, each in longest.items()
+    )
+    return f"at {case.lengths[-1]:,}: {', '.join(told)}"
 
 
 def rounded(found):
@@ -38,27 +42,9 @@ def rounded(found):
     }
 
 
-def measure_all(chosen, path, say=print):
-    """Measure some cases and record each at once."""
-    for number, case in enumerate(chosen, start=1):
-        found = {}
-        for length in case.lengths:
-            start = perf_counter()
-            found[length] = measuring.worst(case, length)
-            took = perf_counter() - start
-            say(
-                f"[{number:2}/{len(chosen)}] {case.name}, {length:,}: {told(found[length])}"
-            )
-            say(f"{'':8}({took:.0f} s)")
-        save(path, case, found)
-
-
-def told(found):
-    """What a line says of a length: the largest error of ours for each dtype."""
-    return ", ".join(
-        f"{dtype} {max(errors[0] for errors in columns.values()):.3g}"
-        for dtype, columns in found.items()
-    )
+def measured(case):
+    """The worst errors of a case at each length."""
+    return {length: measuring.worst(case, length) for length in case.lengths}
 
 
 def main(arguments=None):
@@ -66,9 +52,9 @@ def main(arguments=None):
     every = {case.name: case for case in cases.cases()}
     given = recording.asked("numerics", __doc__, [*every], arguments, begins=True)
     chosen = [every[name] for name in given.chosen]
-    measure_all(chosen, tables.FILE, lambda said: print(said, flush=True))
+    code = recording.resume(chosen, lambda case: False, measured, save)
     tables.write()
-    return 0
+    return code
 
 
 if __name__ == "__main__":

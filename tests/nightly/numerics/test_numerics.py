@@ -3,11 +3,9 @@
 import json
 import math
 
-import mpmath
 import numpy as np
 import pytest
 
-from posattn import reference
 from tests.nightly.numerics import tables as page
 
 pytest.importorskip(
@@ -18,7 +16,6 @@ from tests.nightly.numerics import cases, measuring, truth
 
 CASES = {case.name: case for case in cases.cases()}
 RECORD = json.loads(page.FILE.read_text(encoding="utf-8"))
-POSITIONS = np.array([0, 1, 355, 2**15 + 1, 999_999, 2**20 - 1])
 
 
 def apart(found, recorded, factor, own=False):
@@ -67,38 +64,6 @@ def test_every_case_is_recorded_at_every_length_in_the_order_of_the_page():
         assert list(entry["errors"]) == [str(n) for n in CASES[name].lengths]
         facts = {key: getattr(CASES[name], key) for key in ("setting", "unit", "peer")}
         assert facts.items() <= entry.items()
-
-
-# what is right
-
-
-def test_angles_are_those_of_a_hundred_digits():
-    turns = truth.plain(8)
-    found = np.stack(truth.cos_sin(POSITIONS[:, None], turns))
-    with mpmath.workdps(100):
-        frequencies = [mpmath.mpf(10000) ** (-mpmath.mpf(j) / 4) for j in range(4)]
-        angles = [p * f for p in POSITIONS.tolist() for f in frequencies]
-        for got, exact in zip(found, (mpmath.cos, mpmath.sin), strict=True):
-            for x, angle in zip(got.ravel(), angles, strict=True):
-                digits = np.format_float_scientific(x, precision=24, unique=False)
-                assert abs(mpmath.mpf(digits) - exact(angle)) < 1e-18
-
-
-@pytest.mark.parametrize(
-    ("turns", "frequencies"),
-    [
-        (truth.plain(64), reference.frequencies(64)),
-        (truth.ntk_aware(64, 8), reference.ntk_aware(64, factor=8.0)),
-        (truth.llama3(64), reference.llama3(64)),
-        (
-            truth.yarn(64, 4, 4096)[0],
-            reference.yarn(64, factor=4.0, trained_length=4096)[0],
-        ),
-    ],
-)
-def test_the_frequencies_of_each_rule_are_right(turns, frequencies):
-    found = np.array([2 * math.pi * (t / truth.PLACES) for t in turns])
-    assert np.abs(found / frequencies - 1).max() < 1e-14
 
 
 # units in the last place

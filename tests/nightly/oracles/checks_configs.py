@@ -1,12 +1,9 @@
 """Plans of real configurations beside the classes of transformers (`nox -s oracles`)."""
 
-import importlib
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
@@ -35,17 +32,7 @@ FILES = {
     if name not in UNLIKE and {config.get("model_type")} & {*CALLED, *CONFIG_MAPPING}
 }
 NAMES = sorted(FILES)
-SINGLE = 2e-5  # of frequencies in float32, relative
-# those whose layers do not know their place
-NO_PLACE = {"esm-2", "marian", "nomic-bert", "t5", "whisper"}
-TABLES = {"gpt-j", "roformer"}  # of sines and cosines
 each = pytest.mark.parametrize("name", NAMES)
-
-
-def every_one_but(names):
-    """All records but some, each of which must exist."""
-    assert names <= set(NAMES)
-    return pytest.mark.parametrize("name", sorted(set(NAMES) - names))
 
 
 def loaded(name):
@@ -55,13 +42,6 @@ def loaded(name):
     known = transformers.CONFIG_MAPPING[values["model_type"]]
     whole = known.from_dict(json.loads(json.dumps(values)))
     return values, whole, whole.get_text_config()
-
-
-def module_of(config):
-    """The module with the classes of a model."""
-    return importlib.import_module(
-        type(config).__module__.replace("configuration_", "modeling_")
-    )
 
 
 @each
@@ -107,98 +87,3 @@ def test_the_defaults_are_those_of_the_release():
     assert reads.FILE.read_text("utf-8") == reads.written(), again.replace(
         "defaults", "reads"
     )
-
-
-QUERY_NORMS = ("q_norm", "qk_norm", "query_layernorm", "q_layernorm", "q_b_norm")
-
-
-def attentions(config):
-    """The modules of attention of a text model, by their layers, without memory."""
-    if getattr(config, "vocab_size", None) is None:
-        config.vocab_size = 40  # which ESM's class leaves open
-    with torch.device("meta"):
-        model = transformers.AutoModel.from_config(config)
-    found = {}
-    for module in model.modules():
-        place = getattr(module, "layer_idx", None)
-        name = type(module).__name__
-        if place is not None and name.endswith("Attention") and "Lightning" not in name:
-            found[place] = module
-    return found
-
-
-@every_one_but(NO_PLACE)
-def test_a_layer_is_what_the_module_of_transformers_is(name):
-    values, _, config = loaded(name)
-    plan = configs.plan(values)
-    modules = attentions(config)
-    assert len(modules) == sum(
-        layer.kind in ("full", "sliding", "chunked") for layer in plan.layers
-    )
-    for place, module in modules.items():
-        layer = plan.layers[place]
-        if hasattr(module, "scaling"):
-            assert layer.scale == pytest.approx(module.scaling)
-        if hasattr(module, "head_dim"):
-            assert layer.head_dim == module.head_dim
-        if hasattr(module, "sliding_window") and getattr(module, "is_sliding", True):
-            assert layer.window == module.sliding_window
-        if getattr(module, "is_causal", None) is not None:
-            assert layer.causal == module.is_causal
-        assert layer.sinks == (getattr(module, "sinks", None) is not None)
-        assert (layer.query_norm is None) == (
-            not any(hasattr(module, norm) for norm in QUERY_NORMS)
-        )
-        projections(layer, module)
-
-
-def projections(layer, module):
-    """Widths and offsets of the projections that are not fused."""
-    if layer.latent is not None:  # see checks_latent.py
-        return
-    heads = (layer.num_heads, layer.num_kv_heads, layer.num_kv_heads)
-    for name, count, bias in zip(("q", "k", "v"), heads, layer.use_bias, strict=True):
-        projection = getattr(module, f"{name}_proj", None)
-        if projection is not None:
-            each = layer.head_dim if name != "v" else layer.value_dim or layer.head_dim
-            rows = count * each * (2 if layer.gate and name == "q" else 1)
-            assert tuple(projection.weight.shape) == (rows, layer.dim)
-            assert (projection.bias is not None) == bias
-    for fused in ("qkv_proj", "query_key_value", "c_attn"):
-        projection = getattr(module, fused, None)
-        if projection is not None:
-            assert (getattr(projection, "bias", None) is not None) == layer.use_bias[0]
-            width = (layer.num_heads + 2 * layer.num_kv_heads) * layer.head_dim
-            assert width in projection.weight.shape
-    for output in ("o_proj", "dense", "c_proj"):
-        projection = getattr(module, output, None)
-        if projection is not None:
-            assert (projection.bias is not None) == layer.use_output_bias
-
-
-@every_one_but(TABLES)
-def test_frequencies_are_those_of_transformers(name):
-    values, _, config = loaded(name)
-    plan = configs.plan(values)
-    module = module_of(config)
-    classes = [
-        c
-        for n, c in vars(module).items()
-        if n.endswith("RotaryEmbedding") and "Vision" not in n
-    ]
-    if not any(layer.rope for layer in plan.layers):
-        assert not classes or config.position_embedding_type == "nope"
-        return
-    rotary = classes[-1](config)
-    kinds = getattr(config, "layer_types", None)
-    for layer in plan.layers:
-        if layer.rope is None:
-            continue
-        windows_only = layer.compressed is None
-        named = [f"{kinds[layer.index]}_"] if kinds else []
-        named += ["", "main_" if windows_only else "compress_"]
-        prefix = next(name for name in named if hasattr(rotary, f"{name}inv_freq"))
-        wanted = getattr(rotary, f"{prefix}inv_freq").double().numpy()
-        np.testing.assert_allclose(layer.rope.frequencies, wanted, rtol=SINGLE, atol=1e-30)
-        factor = getattr(rotary, f"{prefix}attention_scaling")
-        assert layer.rope.attention_factor == pytest.approx(factor)

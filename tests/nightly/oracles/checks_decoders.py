@@ -16,24 +16,19 @@ from posattn.configs.decoders import DECODERS
 from tests.nightly.oracles.checks_from_config import COUNTS_PADDING, distance, model_of
 
 AGREE = 1e-5  # in float32, of the largest logit
+SHARP = {"Gemma 4": 3e-5}  # whose scores nothing divides: the class is 1.7e-5 from float64
 N, PAD, STEPS = 9, 3, 10
-# tokens, more than a block of 64 of the delta rule, and how far states drift over them
+# tokens, more than a block of 64 of the delta rule, and how far states drift over them; the rounding is
+# the class's: six texts are 1.9e-5 (Qwen3-Next), 6.3e-5 (Qwen3.5-MoE) and 1.0e-5 (Kimi Linear) from float64
+# there in the median, here 1.8e-6, 3.0e-5 and 4.7e-6, in JAX 2.7e-6, 4.4e-5 and 4.3e-6; nine tokens are
+# 3.2e-6, 3.1e-6 and 9.2e-6 there, here 2.1e-6, 1.9e-6 and 4.1e-6
 LONG, DRIFT = 75, 1e-4
 NAMES = [
-    *(
-        "Llama",
-        "Mistral",
-        "Qwen2",
-        "Qwen3",
-        "SmolLM3",
-        "OLMo 2",
-        "Gemma",
-        "Gemma 2",
-        "Gemma 3",
-    ),
+    *("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "OLMo 2"),
+    *("Gemma", "Gemma 2", "Gemma 3"),
     *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM", "GLM-4", "GLM-4, 0414"),
     *("Granite", "Cohere", "Cohere 2", "OLMo 3", "EXAONE 4", "StarCoder 2"),
-    *("Qwen3.5", "OLMo hybrid"),
+    *("Qwen3.5", "OLMo hybrid", "Gemma 4"),
 ]
 MIXED = [
     *("gpt-oss", "Mixtral", "MiniMax-M2", "Granite MoE"),
@@ -41,10 +36,16 @@ MIXED = [
     *("DeepSeek-V3", "Kimi Linear", "Llama 4"),
 ]
 HYBRID = ["Qwen3-Next", "Qwen3.5", "Qwen3.5-MoE", "OLMo hybrid", "Kimi Linear"]
+SHARED = {"hidden_size_per_layer_input": 8, "num_hidden_layers": 6, "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True, "final_logit_softcapping": 3.0,
+    "layer_types": ["sliding_attention", "full_attention"] * 3}  # fmt: skip
 VARIANTS = {name: (name, {}) for name in NAMES + MIXED} | {
     "Llama, tied, with offsets": ("Llama", {"tie_word_embeddings": True, "mlp_bias": True}),
     "GPT-NeoX, one after the other": ("GPT-NeoX", {"use_parallel_residual": False}),
     "Gemma 3, capped": ("Gemma 3", {"final_logit_softcapping": 3.0}),
+    "Gemma 4, shared": ("Gemma 4", SHARED | {"attention_k_eq_v": False}),
+    "Gemma 4, mixed": ("Gemma 4", SHARED | {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 3,
+        "moe_intermediate_size": 16, "use_double_wide_mlp": False}),
     "Granite, scaled": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3,
         "logits_scaling": 6.0}),
     "gpt-oss, bounded": ("gpt-oss", {"swiglu_limit": 0.3}),
@@ -101,7 +102,7 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
     if family in COUNTS_PADDING:
         shown[1] = False
     for logits in (np.asarray(got), np.concatenate(parts, 1)):
-        bound = DRIFT if n == LONG else AGREE
+        bound = DRIFT if n == LONG else SHARP.get(family, AGREE)
         assert distance(logits[shown], want.numpy()[shown]) <= bound
 
     model.generation_config.eos_token_id = None

@@ -82,6 +82,19 @@ SHARED = {
     "layer_types": ["indexed_attention"] * 2,
     "indexer_types": ["full", "shared"],
 }
+LENT = {"kv_source_layers": [0, 0], "no_rope_layers": [1, 1]}
+SHARING = {  # what a second layer takes from the first
+    "GLM-5's choice": ("GLM-5, whose indexer rotates neighbors", SHARED),
+    "Mistral Large 4's keys and choice": ("Mistral Large 4", SHARED | LENT),
+    "Mistral Large 4's keys": (
+        "Mistral Large 4",
+        SHARED | LENT | {"indexer_types": ["full", "full"]},
+    ),
+    "Mistral Large 4's keys, no position": (
+        "Mistral Large 4",
+        SHARED | LENT | {"no_rope_layers": [0, 0]},
+    ),
+}
 
 
 def case_of(name, place=0, **more):
@@ -103,15 +116,16 @@ def case_of(name, place=0, **more):
                 parameter.zero_()
             parameter += 0.3 * torch.randn_like(parameter)
         if learned:
-            rotary.alpha.copy_(0.1 * torch.randn_like(rotary.alpha))
+            rotary.alpha.copy_(torch.linspace(-0.2, 0.1, len(rotary.alpha)))
 
     @torch.no_grad()
-    def call(x, positions, seen, cache, select=None):
+    def call(x, positions, seen, cache, select=None, lent=None):
         mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
         angles = None if pooled else rotary(x, positions)
         options = {"attention_mask": mask[:, None], "cache": cache}
         if learned:
-            options |= {"shared_kv_states": {}, "position_ids": positions}
+            lent = {} if lent is None else lent
+            options |= {"shared_kv_states": lent, "position_ids": positions}
         if pooled:  # it takes which tokens are no padding
             options["attention_mask"] = seen[:, -1, -x.shape[1] :]
         options |= {} if select is None else {"prev_topk_indices": select}
@@ -127,18 +141,27 @@ def case_of(name, place=0, **more):
     return given, state, call, transformers.DynamicCache(config=config)
 
 
+def padded():
+    """Two rows, the second with left padding: x, what is none, positions, and which keys are seen."""
+    x = torch.randn(2, N, 32, generator=torch.Generator().manual_seed(1))
+    padding = torch.ones(2, N, dtype=torch.bool)
+    padding[1, :PAD] = False
+    seen = torch.ones(N, N, dtype=torch.bool).tril() & padding[:, None, :]
+    return x, padding, padding.cumsum(-1) - 1, seen
+
+
+def made(column, config, state, place=0):
+    """Our layer, and what makes an array of its column."""
+    own = (lambda x: x) if column is torch_column else lambda x: jnp.asarray(x.numpy())
+    weights = {name: own(w) for name, w in state.items()}
+    return column.LatentAttention.from_config(config, place, weights=weights), own
+
+
 @pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_prompt_with_left_padding_and_then_steps(column, name):
     config, state, theirs, their_cache = case_of(name)
-    own = (lambda x: x) if column is torch_column else lambda x: jnp.asarray(x.numpy())
-    weights = {name: own(w) for name, w in state.items()}
-    layer = column.LatentAttention.from_config(config, weights=weights)
-    x = torch.randn(2, N, 32, generator=torch.Generator().manual_seed(1))
-    padding = torch.ones(2, N, dtype=torch.bool)
-    padding[1, :PAD] = False
-    positions = padding.cumsum(-1) - 1
-    seen = torch.ones(N, N, dtype=torch.bool).tril() & padding[:, None, :]
+    (layer, own), (x, padding, positions, seen) = made(column, config, state), padded()
     cache = layer.init_cache((2,), N)
     for start, stop in [(0, 8), *((i, i + 1) for i in range(8, N))]:
         part = slice(start, stop)
@@ -156,9 +179,7 @@ def test_a_prompt_with_left_padding_and_then_steps(column, name):
 @pytest.mark.parametrize("name", [name for name in CASES if "index_topk" in CASES[name][2]])
 def test_packed_rows_are_those_of_each_alone(column, name):
     config, state, theirs, _ = case_of(name)
-    own = (lambda x: x) if column is torch_column else lambda x: jnp.asarray(x.numpy())
-    weights = {name: own(w) for name, w in state.items()}
-    layer = column.LatentAttention.from_config(config, weights=weights)
+    layer, own = made(column, config, state)
     x = torch.randn(1, 2 * N, 32, generator=torch.Generator().manual_seed(1))
     place, document = torch.arange(2 * N) % N, torch.arange(2 * N) // N
     causal = torch.ones(N, N, dtype=torch.bool).tril()[None]
@@ -172,30 +193,29 @@ def test_packed_rows_are_those_of_each_alone(column, name):
 
 
 @pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
-def test_a_shared_layer_reads_what_the_layer_before_has_selected(column):
-    name = "GLM-5, whose indexer rotates neighbors"
-    (config, *full), (_, *shared) = (case_of(name, place, **SHARED) for place in (0, 1))
-    own = (lambda x: x) if column is torch_column else lambda x: jnp.asarray(x.numpy())
-    state = {name: own(w) for part in (full, shared) for name, w in part[0].items()}
-    layers = [column.LatentAttention.from_config(config, i, weights=state) for i in (0, 1)]
-    caches = [layer.init_cache((2,), N) for layer in layers]
-    x = torch.randn(2, N, 32, generator=torch.Generator().manual_seed(1))
-    padding = torch.ones(2, N, dtype=torch.bool)
-    padding[1, :PAD] = False
-    positions = padding.cumsum(-1) - 1
-    seen = torch.ones(N, N, dtype=torch.bool).tril() & padding[:, None, :]
+@pytest.mark.parametrize("case", SHARING)
+def test_a_layer_reads_what_the_layer_before_shares(column, case):
+    name, kinds = SHARING[case]
+    (config, *full), (_, *shared) = (case_of(name, place, **kinds) for place in (0, 1))
+    lends, lent = "kv_source_layers" in kinds, {}
+    takes = kinds["indexer_types"][1] == "shared"
+    state, (x, padding, positions, seen) = full[0] | shared[0], padded()
+    (first, own), (second, _) = (made(column, config, state, i) for i in (0, 1))
+    caches = [layer.init_cache((2,), N) for layer in (first, second)]
     for start, stop in ((0, 8), (8, 9), (9, N)):
         part = slice(start, stop)
         at = positions[:, part].clamp(min=0), seen[:, part, :stop], full[2]
-        _, chosen = full[1](x[:, part], *at)
-        want, _ = shared[1](x[:, part], *at, select=chosen)
+        _, chosen = full[1](x[:, part], *at, lent=lent)
+        want, _ = shared[1](x[:, part], *at, select=chosen, lent=lent)
         where = own(positions[:, part].masked_fill(~padding[:, part], -1))
         with torch.no_grad():
-            *_, caches[0], select = layers[0](
-                own(x[:, part]), cache=caches[0], query_positions=where, return_select=True
+            given, asked = {"query_positions": where}, {"return_select": True}
+            asked |= {"return_latent": lends}
+            _, caches[0], select, *latent = first(
+                own(x[:, part]), cache=caches[0], **given, **asked
             )
-            got, caches[1] = layers[1](
-                own(x[:, part]), cache=caches[1], query_positions=where, select=select
-            )
+            given |= {"select": select} if takes else {}
+            given |= {"latent": latent[0]} if lends else {}
+            got, caches[1] = second(own(x[:, part]), cache=caches[1], **given)
         shown = padding[:, part].numpy()
         assert distance(np.asarray(got)[shown], want.numpy()[shown]) < AGREE

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from time import perf_counter
 
 import torch
-from tqdm import tqdm
 
 from tests.nightly import recording
 from tests.nightly.benchmarks import machine
@@ -55,11 +54,6 @@ class Cell:
     def record(self):
         """The file that the row stands in."""
         return "smollm2" if self.kind in BOOK else "real"
-
-    @property
-    def work(self):
-        """How much there is to compute, up to a factor."""
-        return self.pieces * self.length * (7800 + self.length)
 
 
 def cells():
@@ -201,36 +195,30 @@ def fingerprint(cell):
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
 
 
-def missing(chosen, folder=records.FOLDER):
-    """Those cells that the record does not have as they are now."""
-    known = {name: records.load(name, folder)["cells"] for name in ("real", "smollm2")}
-    return [
-        cell
-        for cell in chosen
-        if known[cell.record].get(cell.name, {}).get("made_from") != fingerprint(cell)
-    ]
+def is_recorded(cell):
+    """Whether the record has a cell as it is now."""
+    known = records.load(cell.record)["cells"]
+    return known.get(cell.name, {}).get("made_from") == fingerprint(cell)
 
 
-def study(chosen, folder=records.FOLDER):
-    """Measure cells, and record each as soon as it is there, with machine, versions and date."""
-    chosen = missing(chosen, folder)
-    made_from = {cell: fingerprint(cell) for cell in chosen}
-    total = sum(cell.work for cell in chosen)
-    with tqdm(total=total, unit="", unit_scale=True, file=sys.stderr) as progress:
-        for cell in chosen:
-            progress.set_description(cell.name)
-            start = perf_counter()
-            entry = KINDS[cell.kind](cell) | {
-                "made_from": made_from[cell],
-                "seconds": round(perf_counter() - start),
-                "date": recording.today(),
-                "machine": machine.processor(),
-                "versions": {
-                    name: version(name) for name in PACKAGES[: -(cell.kind in BOOK) or None]
-                },
-            }
-            records.save(cell.record, None, cell.name, entry, folder)
-            progress.update(cell.work)
+def measured(cell):
+    """The entry of a cell, with machine, versions and date."""
+    made_from, start = fingerprint(cell), perf_counter()
+    return KINDS[cell.kind](cell) | {
+        "made_from": made_from,
+        "seconds": round(perf_counter() - start),
+        "date": recording.today(),
+        "machine": machine.processor(),
+        "versions": {
+            name: version(name) for name in PACKAGES[: -(cell.kind in BOOK) or None]
+        },
+    }
+
+
+def save(cell, entry):
+    """Record a cell."""
+    records.save(cell.record, None, cell.name, entry)
+    return "recorded"
 
 
 def main(arguments=None):
@@ -240,8 +228,9 @@ def main(arguments=None):
         "real", main.__doc__, [*every], arguments, begins=True, threads=two
     )
     torch.set_num_threads(given.threads)
-    study([every[name] for name in given.chosen])
+    chosen = [every[name] for name in given.chosen]
+    return recording.resume(chosen, is_recorded, measured, save)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

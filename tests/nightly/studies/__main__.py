@@ -1,9 +1,9 @@
 """The command: `python -m tests.nightly.studies [name ...]`. What is recorded is not run again."""
 
 import sys
+from functools import partial
 
 import joblib
-from tqdm import tqdm
 
 from tests.nightly import recording
 from tests.nightly.studies import cells, induction, recall, records
@@ -11,30 +11,29 @@ from tests.nightly.studies import cells, induction, recall, records
 ALONE = {"induction": induction, "recall": recall}
 
 
-def missing(chosen, folder=records.FOLDER):
-    """Those cells that no record has as they are now."""
-    known = {task: records.load(task, folder) for task in cells.TASKS}
-    current = {task: known[task]["made_from"] == cells.fingerprint(task) for task in known}
-    return [
-        cell
-        for cell in chosen
-        if not (current[cell.task] and cell.name in known[cell.task]["cells"])
-    ]
+def is_recorded(cell, folder=records.FOLDER):
+    """Whether the record has a cell as it is now."""
+    known = records.load(cell.task, folder)
+    return (
+        known["made_from"] == cells.fingerprint(cell.task) and cell.name in known["cells"]
+    )
 
 
-def job(cell):
-    """A cell and its result, as they come back from wherever it ran."""
-    return cell, cells.run(cell)[0]
+def measured(cell):
+    """The entry of a cell."""
+    return cells.run(cell)[0]
 
 
 def study(chosen, folder=records.FOLDER, jobs=None):
-    """Run cells beside each other, and record each as soon as it has ended."""
+    """Run cells beside each other."""
     made_from = {task: cells.fingerprint(task) for task in cells.TASKS}
-    chosen = missing(chosen, folder)
-    work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-    ended = work(joblib.delayed(job)(cell) for cell in chosen)
-    for cell, entry in tqdm(ended, total=len(chosen), unit="cell", file=sys.stderr):
+
+    def save(cell, entry):
         records.save(cell.task, made_from[cell.task], cell.name, entry, folder)
+        return "recorded"
+
+    known = partial(is_recorded, folder=folder)
+    return recording.resume(chosen, known, measured, save, jobs=jobs)
 
 
 def main(arguments=None):
@@ -43,11 +42,11 @@ def main(arguments=None):
     jobs = {"type": int, "default": joblib.cpu_count(), "help": "at a time"}
     known = [*every, *ALONE]
     given = recording.asked("study", main.__doc__, known, arguments, begins=True, jobs=jobs)
-    study([every[name] for name in given.chosen if name in every], jobs=given.jobs)
     for name in given.names:
         if name in ALONE:
             ALONE[name].save(given.jobs)
+    return study([every[name] for name in given.chosen if name in every], jobs=given.jobs)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

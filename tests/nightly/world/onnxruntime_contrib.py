@@ -87,15 +87,3 @@ def partly(x, positions, part):
 def shifted(x, offset):
     line = "RotaryEmbedding (x, offset, cos, sin)"
     return _run(line, x=x, offset=np.array([offset]), **_tables())
-
-
-def masked_row():
-    """Where every key of a row is masked, `MultiHeadAttention` gives the softmax of the unmasked scores."""
-    query = np.array([4.0, 0, 0, 0] * 2, "f4").reshape(1, 1, 8)
-    key, value = np.zeros((1, 2, 8), "f4"), np.zeros((1, 2, 8), "f4")
-    key[:, 0, ::4], value[:, 0] = 1, 1
-    for seen in 1, 0:
-        mask = np.array([[seen, seen]], "i4")
-        line = "MultiHeadAttention <num_heads = 2> (query, key, value, , mask)"
-        y = _run(line, query=query, key=key, value=value, mask=mask)
-        print(f"both keys {seen}: the first has weight {y[0, 0, 0]:.3f}")

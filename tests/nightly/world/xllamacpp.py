@@ -21,7 +21,7 @@ def _call(name, *arguments):
     return function(*(c_float(x) if isinstance(x, float) else x for x in arguments))
 
 
-def _compute(shape, operator, arrays, *options):
+def _compute(shape, operator, arrays, *options, **more):
     """An operator's output; its tensors have the axes of arrays in the opposite order."""
     context = c_void_p(_call("ggml_init", _Init(2**26, None, False)))
 
@@ -35,11 +35,14 @@ def _compute(shape, operator, arrays, *options):
 
     tensors = [None if array is None else tensor(array) for array in arrays]
     made = c_void_p(_call(operator, context, *tensors, *options))
+    for name, array in more.items():
+        _call(name, made, tensor(array))
     graph = c_void_p(_call("ggml_new_graph", context))
     _call("ggml_build_forward_expand", graph, made)
     _call("ggml_graph_compute_with_ctx", context, graph, c_int(1))
     out = np.empty(shape, "f4")
     ctypes.memmove(out.ctypes.data, _call("ggml_get_data", made), out.nbytes)
+    _call("ggml_free", context)
     return out
 
 

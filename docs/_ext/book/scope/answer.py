@@ -45,14 +45,14 @@ def _answer(values, length, factor):
     return {
         "text": str(found),
         "strip": letters,
-        "group": _group(letters),
+        "group": group(letters),
         "layers": layers,
         "kinds": [_told(*kind, trained, facts) for kind in kinds],
         "lines": json.dumps(added, indent=2)[4:-2].replace("\n  ", "\n") if added else "",
     }
 
 
-def _group(letters):
+def group(letters):
     """After how many layers a strip has a gap: where its pattern starts again."""
     period = next((p for p in range(1, 9) if letters[p:] == letters[:-p]), 10)
     return 10 if period == 1 else period * max(1, 8 // period)

@@ -141,10 +141,9 @@ def mistral_large4(keys):
     count = keys.count("num_hidden_layers", most=10_000)
     every = keys.count("no_rope_layer_interval", absent=4)
     absent = [int((place + 1) % every > 0) for place in range(count)]
-    turns = keys.sequence("no_rope_layers", absent=absent)
-    if len(turns) < count or any(type(x) is not int or x not in (0, 1) for x in turns):
-        said = f"no_rope_layers must hold {count} times 0 or 1, got {turns!r:.80}"
-        raise keys.error(said)
+    turns = keys.sequence("no_rope_layers", absent=absent, among=(0, 1))
+    if len(turns) < count:
+        raise keys.error(f"no_rope_layers must hold {count} entries, got {len(turns)}")
     own = sources(keys, turns, count)
     shares = shared_choices(keys)
     stack.kinds(keys, lambda place: INDEXED, among=(INDEXED,))
@@ -235,13 +234,8 @@ def deepseek_v4(keys):
 def rates_of_v4(keys):
     """How many positions each layer makes a key of, or 0: named by kinds, or as numbers in the older form."""
     count = keys.count("num_hidden_layers", most=10_000)
-    given = keys.sequence("compress_ratios", absent=None)
+    given = keys.sequence("compress_ratios", absent=None, among=tuple(COMPRESSED))
     if given is not None:
-        for place, rate in enumerate(given):
-            if type(rate) is not int or rate not in COMPRESSED:
-                raise keys.error(
-                    f"compress_ratios[{place}] must be 0, 4 or 128, got {rate!r}"
-                )
         if len(given) < count:
             raise keys.error(
                 f"compress_ratios must hold {count} entries or more, got {len(given)}"
@@ -267,9 +261,7 @@ def turning_of_v4(keys, head_dim, window_only):
     if turns is None and share is None:
         raise keys.missing("qk_rope_head_dim", "partial_rotary_factor")
     if turns is not None and share is not None and turns != int(head_dim * share):
-        raise keys.error(
-            f"qk_rope_head_dim = {turns} and partial_rotary_factor = {share:g} contradict each other"
-        )
+        raise keys.clash(qk_rope_head_dim=turns, partial_rotary_factor=share)
     options = {"base": base, "layout": "interleaved"}
     if "main" in (keys.values.get("rope_parameters") or {}):
         rope = rotary.rotation(keys, head_dim, kind=kind, partial=True, **options)

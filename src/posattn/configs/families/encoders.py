@@ -10,7 +10,6 @@ from functools import partial
 from posattn.configs.data import data
 from posattn.configs.families import rotary, stack
 from posattn.configs.families.llama import layer_of
-from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Buckets, Disentangled
 
 __all__ = ["FAMILIES"]
@@ -42,7 +41,7 @@ def encoder(keys, *, causal=False, table=None, rope=None, axes=None, **options):
         layer = replace(layer, rope=rotary.beside([half, half], *axes))
     elif rope is not None:
         layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim, **rope))
-    return stack.stacked(keys, lambda place: layer, names=names)
+    return stack.equal(keys, layer, names=names)
 
 
 def rows_of(keys, name):
@@ -72,20 +71,6 @@ def qwen2_5_vision(keys, **options):
     return tuple(
         layer if layer.index in full else replace(layer, kind=words) for layer in layers
     )
-
-
-def modernbert(keys):
-    """ModernBERT: every third layer sees all, by a base of its own."""
-    layer = stack.alone(keys)
-    bias = keys.flag("attention_bias", absent=False)
-    layer = stack.offset(replace(layer, causal=False), bias)
-    window = keys.count("local_attention", most=2**62) // 2 + 1
-    every = keys.count("global_attn_every_n_layers", absent=3)
-    bases = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
-    keys.ignore("decoder_bias", "max_position_embeddings")
-    rope = partial(rotary.rotation_of, keys, layer.head_dim, bases=bases)
-    pattern = lambda place: SLIDING if place % every else FULL  # noqa: E731
-    return stack.patterned(keys, layer, pattern, rope, window)
 
 
 def deberta(keys, later):
@@ -167,7 +152,6 @@ FAMILIES = {
     },
     "deberta": partial(deberta, later=False),
     "deberta-v2": partial(deberta, later=True),
-    "modernbert": modernbert,
     "mt5": t5,
     "qwen2_5_vl_vision": partial(qwen2_5_vision, **EQUAL["qwen2_5_vl_vision"]),
     "t5": t5,

@@ -16,18 +16,26 @@ __all__ = ["FAMILIES"]
 
 NEAR, FAR = "hybrid_sliding", "hybrid"
 SPARSE = "minimax_m3_sparse"
-KIMI = "num_heads", "head_dim", "short_conv_kernel_size"
 LINEAR_KEYS = {  # of a section, and without it
     "num_heads": "linear_num_heads",
     "head_dim": "linear_head_dim",
     "short_conv_kernel_size": "linear_conv_kernel_dim",
     "gate_lower_bound": "linear_lower_bound",
 }
+KIMI = list(LINEAR_KEYS.values())[:3]
+
+
+def kimi_delta(keys, **options):
+    """The sizes of a layer with Kimi's delta rule."""
+    heads, width, taps = (keys.count(name, most=2**16) for name in KIMI)
+    options |= {"rank": width, "gate": "sigmoid", "eps": keys.number("rms_norm_eps")}
+    return Delta(heads, heads, width, width, taps, per_channel=True, **options)
 
 
 def kimi_linear(keys):
     """Kimi Linear and K3: one layer in four attends, with latent vectors and no position."""
-    told = keys.changed(**(keys.section("linear_attn_config") or {}))
+    older = keys.section("linear_attn_config") or {}
+    told = keys.changed(**{LINEAR_KEYS.get(name, name): x for name, x in older.items()})
     count = keys.count("num_hidden_layers", most=10_000)
     attend = told.sequence("full_attn_layers", absent=list(range(5, count + 1, 4)))
     keys.known(mla_use_nope=True)
@@ -35,19 +43,9 @@ def kimi_linear(keys):
     if "rope_theta" in keys.values:
         keys.notes += (f"rope_theta = {keys.values['rope_theta']}, as nothing rotates",)
     gate = keys.flag("mla_use_output_gate", absent=False)
-    sizes = KIMI
-    listed = set(keys.section("linear_attn_config") or {}) - {
-        "full_attn_layers",
-        "kda_layers",
-    }
-    if not listed:  # as transformers writes it
-        sizes = tuple(map(LINEAR_KEYS.get, KIMI))
-        listed = set(sizes) & set(keys.values)
-    delta = None
-    if listed == set(sizes):  # K3 has others, too
-        heads, width, taps = (told.count(name, most=2**16) for name in sizes)
-        options = {"rank": width, "gate": "sigmoid", "eps": keys.number("rms_norm_eps")}
-        delta = Delta(heads, heads, width, width, taps, per_channel=True, **options)
+    more = older.keys() - LINEAR_KEYS.keys() - {"full_attn_layers", "kda_layers"}
+    known = not more and "gate_lower_bound" not in older  # K3 has these, too
+    delta = kimi_delta(told) if known and told.values.keys() >= {*KIMI} else None
     return stack.mixed(
         keys,
         replace(latent(keys.without("head_dim"), turns=False), told=gate * "gated output"),
@@ -69,12 +67,10 @@ def glm5_next(keys):
     size, count = keys.count("index_kpool"), keys.count("index_topk")
     if count % size:
         raise keys.error(f"index_topk = {count} must be a multiple of index_kpool = {size}")
-    heads, width, taps = (keys.count(LINEAR_KEYS[old], most=2**16) for old in KIMI)
     bound = keys.number("linear_lower_bound", null=None, above=-math.inf)
     if bound is None and older and older.get("safe_gate", True):
         bound = -5.0
-    options = {"rank": width, "gate": "sigmoid", "eps": eps, "bound": bound}
-    delta = Delta(heads, heads, width, width, taps, per_channel=True, **options)
+    delta = kimi_delta(keys, bound=bound)
     index = Indexer(*of_indexer(keys), layout=None, pooled="gated")
     kinds = stack.kinds(keys, stack.all_but(4, LINEAR), among=(FULL, LINEAR, INDEXED))
     shares = shared_choices(keys)
@@ -157,31 +153,22 @@ def inkling(keys):
     far = made(stack.plain(keys), keys.count("rel_extent"))
     if floor is not None:
         far = replace(far, temperature=Temperature(floor, scale, smooth=True))
-    near = made(of_windows(keys), window)
+    sizes = "swa_num_attention_heads", "swa_num_key_value_heads", "swa_head_dim"
+    heads, groups, each = (keys.count(name, most=2**16) for name in sizes)
+    near = replace(stack.plain(keys), head_dim=each)
+    near = stack.with_groups(keys, near, groups, "swa_num_key_value_heads", heads)
+    near = made(near, window)
     near = stack.windowed(keys, near, SLIDING, window)
     local = keys.sequence("local_layer_ids", absent=None)
     pattern = None if local is None else lambda place: NEAR if place in local else FAR
     return stack.by_kind(keys, {NEAR: near, FAR: far}, pattern=pattern)
 
 
-def of_windows(keys):
-    """The layer with the heads of layers that slide, whose keys begin with `swa_`."""
-    heads = keys.count("swa_num_attention_heads", most=2**16)
-    groups = keys.count("swa_num_key_value_heads", most=2**16)
-    each = keys.count("swa_head_dim", most=2**16)
-    layer = replace(stack.plain(keys), head_dim=each)
-    return stack.with_groups(keys, layer, groups, "swa_num_key_value_heads", heads)
-
-
 def minimax_m2(keys):
     """MiniMax-M2: norms over all heads at once; how many entries rotate may stand as `rotary_dim`."""
     layer = layer_of(keys, bias=False, norm=RMS | {"axes": "width"})
     keys.known(use_qk_norm=True, qk_norm_type="per_layer")
-    kept = keys.sequence("attn_type_list", absent=[])
-    if any(kind != 1 for kind in kept):
-        raise keys.error(
-            f"attn_type_list is known only with 1 for each layer, got {kept!r:.60}"
-        )
+    keys.sequence("attn_type_list", absent=None, among=(1,))
     return stack.equal(keys, layer, rope=part_of(keys, layer))
 
 
@@ -226,10 +213,7 @@ def part_of(keys, layer):
         return rotary.rotation(keys, turns or layer.head_dim)
     rope = rotary.rotation(keys, layer.head_dim, partial=REQUIRED)
     if turns not in (None, rope.rotary_dim):
-        raise keys.error(
-            f"rotary_dim = {turns} and partial_rotary_factor = {share!r} contradict each other",
-            do="keep the one that is meant",
-        )
+        raise keys.clash(rotary_dim=turns, partial_rotary_factor=share)
     return rope
 
 

@@ -129,10 +129,8 @@ def phimoe(keys):
 def hunyuan(keys):
     """Hunyuan: norms after the rotation, whose base grows by `alpha`, whatever the length."""
     name, options = rotary.section_of(keys)
-    if options.get("alpha") and "dynamic" in (
-        options.get("rope_type"),
-        options.get("type"),
-    ):
+    methods = options.get("rope_type"), options.get("type")
+    if options.get("alpha") and "dynamic" in methods:
         kept = {key: options[key] for key in ("rope_theta",) if key in options}
         kept |= {"rope_type": "ntk", "factor": options["alpha"]}
         keys = keys.changed(**{name: kept})

@@ -55,12 +55,8 @@ def gptj(keys):
     keys.ignore("n_positions", "max_position_embeddings", "n_ctx")
     keys.known(rotary=True, scale_attn_weights=True)
     turns = keys.count("rotary_dim", most=layer.head_dim)
-    rotated = rope(
-        {"rope_theta": 1e4},
-        turns,
-        layout="interleaved",
-        family=f"{keys.family}: rotary_dim",
-    )
+    family = f"{keys.family}: rotary_dim"
+    rotated = rope(BASE, turns, layout="interleaved", family=family)
     return stack.equal(keys, layer, rope=rotated)
 
 
@@ -82,7 +78,7 @@ def mpt(keys):
         clip=inner.number("clip_qkv", absent=None),
     )
     inner.finish()
-    return stack.stacked(keys, lambda place: layer, names=("n_layers", "num_hidden_layers"))
+    return stack.equal(keys, layer, names=("n_layers", "num_hidden_layers"))
 
 
 def falcon(keys):
@@ -135,9 +131,7 @@ def chatglm(keys):
         turned |= BASE | {"rope_type": "linear", "factor": ratio}
     turned = rope(turned, layer.head_dim, layout="interleaved", family=keys.family)
     layer = replace(layer, rope=turned, use_bias=(some,) * 3, use_output_bias=many)
-    return stack.stacked(
-        keys, lambda place: layer, names=("num_layers", "num_hidden_layers")
-    )
+    return stack.equal(keys, layer, names=("num_layers", "num_hidden_layers"))
 
 
 def qwen(keys):
@@ -179,14 +173,6 @@ def minicpmv(keys):
     return (LLAMAS | QWENS)[known[version]](keys)
 
 
-def yuan(keys):
-    """Yuan 2: a convolution mixes each token with those before it, for queries and keys only."""
-    layer = stack.alone(keys)
-    keys.ignore("causal_mask", "reset_attention_mask", "reset_position_ids")
-    kind = "attention behind a filter of neighboring tokens, rotary position of base 10000"
-    return stack.equal(keys, layer, kind=kind)
-
-
 SPEAKS = re.compile(f"{MATTERS.pattern}|scal|norm|multiplier|layer_types")
 
 
@@ -211,7 +197,7 @@ def params(keys):
     turned = rope(parameters, layer.head_dim, layout="interleaved", family=keys.family)
     layer = replace(stack.with_groups(keys, layer, many, "n_kv_heads"), rope=turned)
     layer = stack.windowed(keys, layer, SLIDING if window else FULL, window)
-    return stack.stacked(keys, lambda place: layer, names=("n_layers",))
+    return stack.equal(keys, layer, names=("n_layers",))
 
 
 FAMILIES = {
@@ -227,5 +213,4 @@ FAMILIES = {
     "mpt": mpt,
     "params.json": params,
     "qwen": qwen,
-    "yuan": yuan,
 }

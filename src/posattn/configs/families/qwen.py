@@ -15,12 +15,7 @@ __all__ = ["FAMILIES", "delta_of"]
 QSA = "n_heads", "head_dim", "budget", "compress_ratio"
 
 
-def late(place, bound):
-    """Whether a layer of Qwen2 or 3 slides: from some place on."""
-    return place >= bound
-
-
-def qwen(keys, *, slides=late, rope=None, **options):
+def qwen(keys, *, slides=int.__ge__, rope=None, **options):
     """A stack with a window only where it is used.
 
     Args:

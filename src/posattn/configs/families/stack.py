@@ -7,31 +7,7 @@ from dataclasses import replace
 from posattn.configs.keys import OPTIONAL, REQUIRED
 from posattn.configs.layers import Layer, Slopes
 
-__all__ = [
-    "CHUNKED",
-    "DEPTH",
-    "FULL",
-    "LINEAR",
-    "LONGEST",
-    "SLIDING",
-    "all_but",
-    "alone",
-    "by_kind",
-    "equal",
-    "filled",
-    "kinds",
-    "mixed",
-    "numbered",
-    "offset",
-    "patterned",
-    "plain",
-    "sliding_window",
-    "slopes",
-    "spoken",
-    "stacked",
-    "windowed",
-    "with_groups",
-]
+__all__ = []
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
@@ -130,26 +106,18 @@ def numbered(layers):
     return tuple(replace(layer, index=place) for place, layer in enumerate(layers))
 
 
-def equal(keys, layer, **changes):
+def equal(keys, layer, *, names=DEPTH, **changes):
     """A stack of equal layers, with some changes."""
     layer = replace(layer, **changes)
-    return stacked(keys, lambda place: layer)
+    return stacked(keys, lambda place: layer, names=names)
 
 
 def kinds(keys, pattern=None, among=(FULL, SLIDING), names=("layer_types",)):
     """The kind of each layer: from `layer_types`, or by a pattern of the place if it is absent."""
     count = keys.count(*DEPTH, most=10_000)
     absent = REQUIRED if pattern is None else None
-    given = keys.sequence(*names, length=count, absent=absent)
-    if given is None:
-        return [pattern(place) for place in range(count)]
-    for place, kind in enumerate(given):
-        if kind not in among:
-            raise keys.error(
-                f"layer_types[{place}] must be one of {', '.join(map(repr, among))}, "
-                f"got {kind!r}"
-            )
-    return given
+    given = keys.sequence(*names, length=count, absent=absent, among=among)
+    return [pattern(k) for k in range(count)] if given is None else given
 
 
 def sliding_window(keys):

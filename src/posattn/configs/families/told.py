@@ -95,6 +95,8 @@ def attending(
     window=None,
     latent=None,
     delta=False,
+    both=False,
+    unscaled=False,
     **options,
 ):
     """A layer that attends, or one with the delta rule.
@@ -108,6 +110,8 @@ def attending(
         window: the key of the window, and where it may be absent, what it is a part of, and which.
         latent: for `deepseek.latent`, if keys and values come from a latent vector.
         delta: whether the layer has the delta rule.
+        both: whether it sees both directions, half of the window in each, or the key that says so.
+        unscaled: whether `rope_scaling` is of other layers.
         options: for `layer_of`; and `sinks`, `table`, the key `causal`, and `sharper`, a factor on scores.
     """
     if "each" in options:
@@ -117,6 +121,8 @@ def attending(
         changes["table"] = (options["table"][0], keys.count(options.pop("table")[1]))
     if "causal" in options:
         changes["causal"] = keys.flag(options.pop("causal"), absent=False)
+    both = keys.flag(both, absent=False) if isinstance(both, str) else both
+    changes |= {"causal": False} if both else {}
     if latent is not None:
         layer = deepseek.latent(keys, **latent)
         changes |= options | {"told": stack.filled(keys, options.get("told", ""))}
@@ -135,7 +141,8 @@ def attending(
         rope = None
     if rope is not None:
         rope["kind"] = rotary.nested(keys, kind) if nested else None
-        layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim, **rope))
+        own = keys.without("rope_scaling") if unscaled and not rope["kind"] else keys
+        layer = replace(layer, rope=rotary.rotation(own, layer.head_dim, **rope))
     if window is None:
         return layer
     name, *whole = window if isinstance(window, list) else [window]
@@ -146,6 +153,7 @@ def attending(
         size = keys.count(whole[0]) // whole[1]
     if size is None and "sliding" in kind:
         raise keys.missing(name, why=", but layer_types has layers that are sliding")
+    size = size // 2 + 1 if both and size is not None else size
     return layer if size is None else replace(layer, kind="sliding", window=size)
 
 

@@ -7,8 +7,8 @@ from jax import Array
 from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
-from posattn.jax.attention import definition, tiled
-from posattn.jax.attention.call import checked
+from posattn.jax.attention import definition, gathered, tiled
+from posattn.jax.attention.call import as_mask, checked
 from posattn.jax.attention.definition import masked_softmax
 from posattn.jax.attention.random import dropout
 from posattn.jax.validated import validated
@@ -176,5 +176,8 @@ def scaled_dot_product_attention(
 
 def attend(call):
     """Attention by the path that suits the call: all at once if it is small, else in tiles."""
+    if call.select is not None and gathered.suits(call):
+        return gathered.attend(call)
+    call = as_mask(call)
     path = definition if tiled.at_once(call) else tiled
     return path.attend(call)

@@ -190,8 +190,7 @@ class KVCache:
         return replace(self, key=key, value=value, positions=positions, index=index)
 
     def mask(
-        self,
-        query_positions: Integer[Array | np.ndarray, "*#batch n_q"],
+        self, query_positions: Integer[Array | np.ndarray, "*#batch n_q"]
     ) -> Bool[Array, "*batch n_q slots"]:
         """Which slots queries may attend to, whose tokens came last: theirs and earlier ones in the window.
 

@@ -1,7 +1,7 @@
 """The call: one attention whose arguments are known to be good, which every path takes."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -49,6 +49,7 @@ class Call:
         finite: the keys and values to which nobody attends hold no NaN and no infinity.
         sinks: a score of each head of queries that joins the sum of its weights, `(h)`.
         soft_cap: the bound on the scores before the biases.
+        select: the keys that each query reads; all if None.
     """
 
     query: Any
@@ -64,6 +65,7 @@ class Call:
     finite: bool = field(default=False, metadata=STATIC)
     sinks: Array | None = None
     soft_cap: float | None = field(default=None, metadata=STATIC)
+    select: Any = None
 
 
 def checked(query, key, value=None, *, query_positions=None, key_positions=None, **options):
@@ -94,7 +96,6 @@ def call_at(
     contract.sinks(sinks, query)
     if select is not None:
         contract.selected(select, query, key, known=not isinstance(select, Tracer))
-        mask = all_of([mask, of_selected(select, query, key)])
     return Call(
         query=query,
         key=key,
@@ -109,7 +110,16 @@ def call_at(
         finite=finite,
         sinks=sinks,
         soft_cap=contract.soft_cap(soft_cap),
+        select=select,
     )
+
+
+def as_mask(call):
+    """The call with its selection as a part of its mask."""
+    if call.select is None:
+        return call
+    chosen = of_selected(call.select, call.query, call.key)
+    return replace(call, mask=all_of([call.mask, chosen]), select=None)
 
 
 def positions_of(query, key, query_positions, key_positions):

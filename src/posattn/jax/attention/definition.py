@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from posattn import contract
-from posattn.jax.attention.call import changes_values, visible, without_hidden
+from posattn.jax.attention.call import as_mask, changes_values, visible, without_hidden
 from posattn.jax.attention.random import dropout
 from posattn.jax.validated import validated
 
@@ -62,6 +62,7 @@ def normalised(scores, mask, sinks=None):
 
 def weights(call):
     """How much each query attends to each key, before dropout."""
+    call = as_mask(call)
     seen = visible(call)
     return weigh(replace(call, key=without_hidden(call.key, call, seen)), seen)
 

@@ -62,10 +62,7 @@ def indexer_scores(
 
 @validated
 def group_tokens(
-    n_k: int,
-    size: int,
-    *,
-    mask: Bool[Array, "*batch n_k"] | None = None,
+    n_k: int, size: int, *, mask: Bool[Array, "*batch n_k"] | None = None
 ) -> Integer[Array, "*batch groups size"]:
     """Which tokens make each group of neighbors, counted from the first that is not masked.
 

@@ -49,11 +49,7 @@ def select_keys(
 
 @validated
 def group_mask(
-    n_q: int,
-    n_k: int,
-    size: int,
-    *,
-    mask: TokenMask | None = None,
+    n_q: int, n_k: int, size: int, *, mask: TokenMask | None = None
 ) -> Bool[Array, "*batch n_q groups"]:
     """Which groups of keys are complete at each query: the causal mask of `group_keys`.
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from posattn.jax.models.delta_layer import DeltaAttention
-from posattn.jax.models.multi_head import MultiHeadAttention
+from posattn.jax.models.multi_head import MultiHeadAttention, called, weights
+from posattn.jax.models.projections import Inputs
 from posattn.jax.trees import as_pytree, register
 
 __all__ = []
@@ -56,7 +57,7 @@ class FeedForward:
     """Two projections with an activation between them, or three if it is gated: each token by itself.
 
     Args:
-        up_weight: `(d, d_ff)`.
+        up_weight: `(d, d_ff)`; None if what is gated is no projection.
         down_weight: `(d_ff, d)`.
         gate_weight: `(d, d_ff)`; None if nothing is gated.
         up_bias: `(d_ff)` or None; likewise the next two.
@@ -67,7 +68,7 @@ class FeedForward:
             `up * f(gate)`.
     """
 
-    up_weight: Array
+    up_weight: Array | None
     down_weight: Array
     gate_weight: Array | None = None
     up_bias: Array | None = None
@@ -93,9 +94,9 @@ class FeedForward:
         activation = activation or (silu if gated else gelu)
         return cls(*weights, *none, *offsets, *none, activation, limit)
 
-    def __call__(self, x):
-        """What is added to `x`, `(*batch, n, d)`."""
-        hidden = added(x @ self.up_weight, self.up_bias)
+    def __call__(self, x, up=None):
+        """What is added to `x`, `(*batch, n, d)`; `up` is what is gated, if it is no projection."""
+        hidden = added(x @ self.up_weight, self.up_bias) if up is None else up
         if self.gate_weight is None:
             hidden = self.activation(hidden)
         else:
@@ -121,6 +122,11 @@ class Block:
         feed_forward_post_norm: the same for the network.
         parallel: whether the network reads what the attention reads, not what came of it.
         residual_scale: a factor on what both add, as in Granite.
+        lender: the number of the layer whose keys and values it uses, its own if others use them; None if
+            each uses its own.
+        layer_input: a network that gates the layer's own embedding at the end; None if it has none.
+        layer_norm: of what that adds.
+        scalar: a factor on what comes out, `(1)`, or None.
     """
 
     attention: Callable[..., Any]
@@ -131,24 +137,44 @@ class Block:
     feed_forward_post_norm: Norm | None = None
     parallel: bool = field(default=False, metadata={"static": True})
     residual_scale: float = field(default=1.0, metadata={"static": True})
+    lender: int | None = field(default=None, metadata={"static": True})
+    layer_input: FeedForward | None = None
+    layer_norm: Norm | None = None
+    scalar: Array | None = None
 
-    def __call__(self, x, *, cache=None, **options):
-        """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
-        read = applied(self.attention_norm, x)
-        heads = self.attention(read, cache=cache, **self._told(**options))
-        heads, cache = (heads, None) if cache is None else heads
+    def __call__(self, x, *, cache=None, lent=None, own=None, **options):
+        """The stream after this block, `(*batch, n, d)`, and the next cache; what others use is in `lent`."""
+        read, told = applied(self.attention_norm, x), self._told(**options)
+        if self.lender is None:
+            heads = self.attention(read, cache=cache, **told)
+            heads, cache = (heads, None) if cache is None else heads
+        else:
+            given = {"rng": told.pop("rng", None), "lent": lent.get(self.lender)}
+            found = called(self.attention, Inputs(read, **told), cache, **given)
+            heads, cache, lent[self.lender] = found
         heads = self.residual_scale * applied(self.attention_post_norm, heads)
         read = x if self.parallel else x + heads
-        fed = self.feed_forward(applied(self.feed_forward_norm, read))
+        beside = [read] if getattr(self.feed_forward, "counts", None) is not None else []
+        fed = self.feed_forward(applied(self.feed_forward_norm, read), *beside)
         fed = self.residual_scale * applied(self.feed_forward_post_norm, fed)
-        return x + heads + fed, cache
+        x = x + heads + fed
+        if self.layer_input is not None:
+            x = x + self.layer_norm(self.layer_input(x, own))
+        return x if self.scalar is None else x * self.scalar, cache
 
-    def attention_weights(self, x, **options):
+    def attention_weights(self, x, *, lent=None, own=None, **options):
         """How much each token attends to each in every head, `(*batch, h, n, n)`; None without pairs."""
         if self.keeps_state:
             return None
-        read = applied(self.attention_norm, x)
-        return self.attention.attention_weights(read, **self._told(**options))
+        read, told = applied(self.attention_norm, x), self._told(**options)
+        if self.borrows:
+            return weights(self.attention, Inputs(read, **told), lent[self.lender])
+        return self.attention.attention_weights(read, **told)
+
+    @property
+    def borrows(self):
+        """Whether keys and values are those of an earlier layer."""
+        return getattr(self.attention, "key_weight", self) is None
 
     @property
     def keeps_state(self):
@@ -163,6 +189,33 @@ class Block:
         drops = rng is not None and isinstance(self.attention, MultiHeadAttention)
         told = {"mask": mask, "query_positions": query_positions, "causal": True}
         return told | {"rng": rng} if drops else told
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class LayerEmbedding:
+    """What each layer reads of a token besides the stream: a row of its own, and a projection (Gemma 4)."""
+
+    embedding: Array
+    projection_weight: Array
+    norm: Norm
+
+    @classmethod
+    def init(cls, rng, rows, layers, dim, width, eps, dtype):
+        """Draw the rows with standard deviation 0.02, the rest within Glorot's bounds."""
+        first, second = jax.random.split(rng)
+        table = 0.02 * jax.random.normal(first, (rows, layers * width), dtype)
+        drawn = jax.nn.initializers.glorot_uniform()
+        projection = drawn(second, (dim, layers * width), dtype)
+        return cls(table, projection, Norm.init("rms", width, eps, dtype))
+
+    def __call__(self, tokens, x):
+        """What each layer reads, `(*batch, n, width)`, of tokens and the embeddings `x` of these."""
+        width = len(self.norm.weight)
+        told = x @ self.projection_weight * x.shape[-1] ** -0.5
+        own = self.embedding[tokens] * width**0.5
+        told, own = (part.reshape(*tokens.shape, -1, width) for part in (told, own))
+        return tuple(jnp.moveaxis((self.norm(told) + own) * 0.5**0.5, -2, 0))
 
 
 def applied(norm, x):

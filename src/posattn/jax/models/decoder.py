@@ -27,7 +27,7 @@ __all__ = ["Decoder"]
 Tokens = Integer[Array | np.ndarray, "*batch n"]
 Positions = Integer[Array | np.ndarray, "*#batch n"]
 CallMask = Bool[Array | np.ndarray, "*#batch #n n_k"] | contract.PositionMask
-Cache = KVCache | LatentCache | StateCache
+Cache = KVCache | LatentCache | StateCache | None
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
@@ -53,6 +53,7 @@ class Decoder:
         embedding_scale: a factor on the embeddings, as in Gemma.
         logit_scale: a factor on the logits, as in Cohere.
         logit_cap: $c$ of $c \tanh(z / c)$, as in Gemma 2; None if logits are not capped.
+        layer_embedding: makes what each layer reads of the tokens besides the stream, as in Gemma 4; or None.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -74,6 +75,7 @@ class Decoder:
     embedding_scale: float = field(default=1.0, metadata={"static": True})
     logit_scale: float = field(default=1.0, metadata={"static": True})
     logit_cap: float | None = field(default=None, metadata={"static": True})
+    layer_embedding: Callable[..., Any] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "encoding", as_pytree(self.encoding))
@@ -185,10 +187,12 @@ class Decoder:
             dtype: of keys and values; that of the weights if not given.
 
         Returns:
-            The empty caches.
+            The empty caches; None for a layer that uses the keys and values of another.
         """
         return tuple(
-            block.attention.init_cache(
+            None
+            if block.borrows
+            else block.attention.init_cache(
                 batch_shape, *[max_len] * (not block.keeps_state), dtype=dtype
             )
             for block in self.blocks
@@ -249,9 +253,9 @@ class Decoder:
         Returns:
             For each layer `(*batch, h, n, n)`; None for one that keeps a state.
         """
-        x, options = self._start(tokens, mask, positions)
+        x, told = self._start(tokens, mask, positions)
         found = []
-        for block in self.blocks:
+        for block, options in zip(self.blocks, told, strict=True):
             found.append(block.attention_weights(x, **options))
             x, _ = block(x, **options)
         return tuple(found)
@@ -316,7 +320,7 @@ class Decoder:
         return jnp.concatenate([tokens, first[..., None], others], axis=-1)
 
     def _start(self, tokens, mask, positions, cache=None, documents=None):
-        """The stream before the first layer, and what every layer is told."""
+        """The stream before the first layer, and what each layer is told."""
         known = not isinstance(tokens, jax.core.Tracer)
         contract.tokens(tokens, len(self.embedding), positions, known=known)
         states = any(block.keeps_state for block in self.blocks)
@@ -324,7 +328,7 @@ class Decoder:
         if cache is None:
             mask = shown(mask, positions, tokens.shape, documents)
         else:
-            contract.caches(cache, len(self.blocks), tokens)
+            contract.caches(cache, [not block.borrows for block in self.blocks], tokens)
         rows = self.embedding.at[tokens].get(
             mode="fill", fill_value=jnp.nan, wrap_negative_indices=False
         )
@@ -335,14 +339,19 @@ class Decoder:
             else:
                 rows = None if positions is None else jnp.maximum(positions, 0)
             x = self.encoding(x, positions=rows)
-        x = applied(self.embedding_norm, x)
-        return x, {"mask": mask, "query_positions": positions, "documents": documents}
+        x, own = applied(self.embedding_norm, x), [None] * len(self.blocks)
+        if self.layer_embedding is not None:
+            own = self.layer_embedding(tokens, x)
+        told = {"mask": mask, "query_positions": positions, "documents": documents}
+        told["lent"] = {}
+        return x, [told | {"own": one} for one in own]
 
     def _stream(self, tokens, mask, positions, cache, rng=None, documents=None):
         """The stream after the last layer, and the cache of all tokens so far if there is one."""
-        x, options = self._start(tokens, mask, positions, cache, documents)
+        x, told = self._start(tokens, mask, positions, cache, documents)
         caches, kept = cache or [None] * len(self.blocks), []
-        for index, (block, own) in enumerate(zip(self.blocks, caches, strict=True)):
+        given = zip(self.blocks, caches, told, strict=True)
+        for index, (block, own, options) in enumerate(given):
             key = None if rng is None else jax.random.fold_in(rng, index)
             x, own = block(x, cache=own, rng=key, **options)
             kept.append(own)

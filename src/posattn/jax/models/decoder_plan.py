@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from posattn.configs import decoders
-from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
+from posattn.jax.models.block import Block, FeedForward, LayerEmbedding, Norm, gelu, silu
 from posattn.jax.models.delta_layer import DeltaAttention
 from posattn.jax.models.experts import Experts
 from posattn.jax.models.latent import LatentAttention
@@ -34,6 +34,7 @@ def quick_gelu(x):
     return x * jax.nn.sigmoid(1.702 * x)
 
 
+BORROWED = "key_weight", "key_bias", "key_norm", "value_weight", "value_bias", "value_norm"
 ACTIVATIONS = {
     "silu": silu,
     "relu": jax.nn.relu,
@@ -94,13 +95,13 @@ def from_config(
 def block_of(model, index, key, dtype, state):
     """A block of the right shape, with attention that has its weights already."""
     layer, family = model.plan.layers[index], model.family
-    own, other, bias = jax.random.split(key, 3)
+    own, other, bias, last = jax.random.split(key, 4)
     shape = {"activation": ACTIVATIONS[model.activation], "dtype": dtype}
     if model.mixes(index):
         network = partial(Experts.init, other, layer.dim, model.mixture, **shape)
     else:
         shape |= {"gated": family.gated, "use_bias": model.use_bias}
-        network = partial(FeedForward.init, other, layer.dim, model.hidden_dim, **shape)
+        network = partial(FeedForward.init, other, layer.dim, model.hidden(index), **shape)
     network = network() if state is None else undrawn(network)
     if layer.delta is not None or layer.latent is not None:
         kind = LatentAttention if layer.delta is None else DeltaAttention
@@ -113,13 +114,23 @@ def block_of(model, index, key, dtype, state):
         else:  # what is loaded anyway is not drawn first
             attention = blank(MultiHeadAttention, own, options)
             attention = loaded(attention, state, model.plan, index)
+        if layer.kv_layer is not None:
+            attention = replace(attention, **dict.fromkeys(BORROWED))
     norms = {
         name: Norm.init(family.norm, layer.dim, model.eps, dtype)
         for name in decoders.NORMS
         if name in model.parts(index)
     }
-    scaled = {"parallel": model.parallel, "residual_scale": model.residual_scale}
-    return Block(attention, network, **norms, **scaled)
+    rest = {"parallel": model.parallel, "residual_scale": model.residual_scale}
+    rest["lender"] = model.lender(index)
+    if model.layer_width:
+        shape |= {"gated": True, "use_bias": False}
+        input_of = FeedForward.init(last, layer.dim, model.layer_width, **shape)
+        rest["layer_input"] = replace(input_of, up_weight=None)
+        rest["layer_norm"] = Norm.init(family.norm, layer.dim, model.eps, dtype)
+    if "scalar" in model.parts(index):
+        rest["scalar"] = jnp.ones(1, dtype)
+    return Block(attention, network, **norms, **rest)
 
 
 def around(cls, model, key, dtype, state):
@@ -131,12 +142,17 @@ def around(cls, model, key, dtype, state):
         return 0.02 * jax.random.normal(rng, shape, dtype)
 
     dim, family = model.plan.layers[0].dim, model.family
-    first, last, place = jax.random.split(key, 3)
+    first, last, place, each = jax.random.split(key, 4)
     norm = Norm.init(family.norm, dim, model.eps, dtype)
     encoding = None
     if "encoding" in family.top:
         rows = model.plan.layers[0].table[1]
         encoding = LearnedPositionalEncoding.init(place, rows, dim, dtype=dtype)
+    layered, width = None, model.layer_width
+    if width:
+        sizes = model.vocab_size, len(model.plan.layers), dim, width, model.eps, dtype
+        layered = partial(LayerEmbedding.init, each, *sizes)
+        layered = layered() if state is None else undrawn(layered)
     return cls(
         drawn(first, model.vocab_size, dim),
         (),
@@ -147,6 +163,7 @@ def around(cls, model, key, dtype, state):
         float(jnp.dtype(dtype).type(model.embedding_scale)),
         model.logit_scale,
         model.logit_cap,
+        layered,
     )
 
 

@@ -1,6 +1,5 @@
 """A layer with the delta rule: projections, a short convolution, gates, and a state in place of a cache."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
@@ -13,12 +12,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer
 
 from posattn import contract
-from posattn.configs.deltas import chosen_delta, delta_weights
+from posattn.configs.deltas import as_delta, delta_weights
 from posattn.jax.attention.convolution import short_convolution
 from posattn.jax.attention.delta import gated_delta, kimi_delta
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.state_cache import StateCache
-from posattn.jax.models.layer_plan import state_of
+from posattn.jax.models.head_norm import normed
+from posattn.jax.models.layer_plan import from_config
+from posattn.jax.models.projections import glorot
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -69,6 +70,7 @@ class DeltaAttention:
         True
     """
 
+    recurrent = True  # which pairs are not
     query_weight: Float[Array, "d keys"]
     key_weight: Float[Array, "d keys"]
     value_weight: Float[Array, "d values"]
@@ -137,11 +139,7 @@ class DeltaAttention:
         )
         dtype = jnp.result_type(float if dtype is None else dtype)
         first, second, *keys = jax.random.split(rng, len(sizes.matrices) + 2)
-        weights = {
-            f"{name}_weight": math.sqrt(6 / sum(shape))
-            * jax.random.uniform(key, shape, dtype, -1, 1)
-            for key, (name, shape) in zip(keys, sizes.matrices.items(), strict=True)
-        }
+        weights = glorot(keys, sizes.matrices, dtype)
         shape = sizes.width, sizes.taps
         rates = jax.random.uniform(second, (sizes.num_heads,), dtype, 0.01, 16)
         return cls(
@@ -158,51 +156,19 @@ class DeltaAttention:
             bound=bound,
         )
 
+    from_config = classmethod(from_config)
+
     @classmethod
-    def from_config(
-        cls,
-        config,
-        layer: int = 0,
-        *,
-        weights=None,
-        dtype: DTypeLike | None = None,
-        rng: Array | None = None,
-    ) -> "DeltaAttention":
-        """Make one recurrent layer of a model, from its configuration.
+    def _of_layer(cls, layer, rng, dtype, loads):
+        """A layer as a plan describes it."""
+        return cls.init(rng, layer.dim, **asdict(as_delta(layer)), dtype=dtype)
 
-        For Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next.
-
-        Args:
-            config: what `posattn.configs.plan` reads, or a plan.
-            layer: the number of the layer, from 0 on.
-            weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
-                or a folder of them. The layer's own are picked, split and copied; drawn if not given.
-            dtype: of the weights; JAX's default one if not given.
-            rng: a JAX key, where the weights are drawn from; key 0 if not given.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if the configuration is not clear or the layer has no delta rule, or weights of the
-                layer are missing or left over.
-        """
-        plan, described = chosen_delta(config, layer)
-        rng = jax.random.key(0) if rng is None else rng
-        made = cls.init(rng, described.dim, **asdict(described.delta), dtype=dtype)
-        if weights is None:
-            return made
-        picked = delta_weights(state_of(weights), plan, described.index)
+    def _loaded(self, state, plan, index):
+        """The layer with weights out of those of its model."""
+        picked, dtype = delta_weights(state, plan, index), self.query_weight.dtype
         picked["taps"] = np.concatenate(picked["taps"]).T  # transposed as matrices are
-        kind = made.query_weight.dtype
-        return replace(
-            made,
-            **{
-                name.replace(".", "_"): jnp.asarray(array).T.astype(kind)
-                for name, array in picked.items()
-            },
-        )
+        own = {name.replace(".", "_"): jnp.asarray(x).T for name, x in picked.items()}
+        return replace(self, **{name: x.astype(dtype) for name, x in own.items()})
 
     def init_cache(
         self, batch_shape: int | Sequence[int], *, dtype: DTypeLike | None = None
@@ -270,8 +236,7 @@ class DeltaAttention:
         rule = gated_delta if log_gates.ndim == beta.ndim else kimi_delta
         state = None if cache is None else cache.state
         heads, state = rule(query, key, value, log_gates, beta, state=state, **passed)
-        square = jnp.mean(heads**2, axis=-1, keepdims=True)
-        heads = self.norm_weight * heads * jax.lax.rsqrt(square + self.eps)
+        heads = normed(heads, self.norm_weight, self.eps)
         narrow = x if self.gate_down_weight is None else x @ self.gate_down_weight
         gate = split_heads((narrow @ self.gate_weight).astype(wide), sizes.num_heads)
         gate = jax.nn.silu(gate) if self.gate == "silu" else jax.nn.sigmoid(gate)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from posattn.jax.models.block import FeedForward, added
+from posattn.jax.models.block import FeedForward, Norm, added
 from posattn.jax.trees import register
 
 __all__ = []
@@ -30,6 +30,11 @@ class Experts:
         correction: `(count)` or None.
         shared: the network that every token passes; None if there is none.
         shared_gate_weight: `(d, 1)`; None if that network always counts.
+        counts: a factor on each expert's weight, `(count)`, or None; with it there are four norms.
+        router_norm: of what the router reads of the stream; likewise the next.
+        input_norm: of what the experts read.
+        shared_norm: of what the shared network says.
+        output_norm: of what the experts say.
     """
 
     router_weight: Array
@@ -39,6 +44,11 @@ class Experts:
     correction: Array | None = None
     shared: FeedForward | None = None
     shared_gate_weight: Array | None = None
+    counts: Array | None = None
+    router_norm: Norm | None = None
+    input_norm: Norm | None = None
+    shared_norm: Norm | None = None
+    output_norm: Norm | None = None
 
     @classmethod
     def init(cls, rng, dim, mixture, activation, dtype):
@@ -51,7 +61,9 @@ class Experts:
         if mixture.shared_dim is not None:
             options |= {"use_bias": False}
             shared = FeedForward.init(last, dim, mixture.shared_dim, **options)
-        drawn = jax.nn.initializers.glorot_uniform()
+        drawn, norm = jax.nn.initializers.glorot_uniform(), None
+        if mixture.beside is not None:
+            norm = Norm.init("rms", dim, mixture.beside, dtype)
         return cls(
             drawn(first, (dim, mixture.count), dtype),
             jax.vmap(network)(jnp.stack(keys)),
@@ -60,12 +72,25 @@ class Experts:
             zeros if mixture.corrected else None,
             shared,
             drawn(second, (dim, 1), dtype) if mixture.shared_gated else None,
+            *([jnp.ones(mixture.count, dtype), *[norm] * 4] if norm else []),
         )
 
-    def __call__(self, x):
-        """What is added to `x`, `(*batch, n, d)`."""
-        logits = added(x @ self.router_weight, self.router_bias)
+    def __call__(self, x, stream=None):
+        """What is added to `x`, `(*batch, n, d)`, which is a norm of the stream."""
+        every = jnp.zeros_like(x) if self.shared is None else self.shared(x)
+        if self.shared_gate_weight is not None:
+            every = every * jax.nn.sigmoid(x @ self.shared_gate_weight)
+        if self.counts is None:
+            return self._mixed(x, x, every)
+        told = self.router_norm(stream) * x.shape[-1] ** -0.5
+        mixed = self._mixed(told, self.input_norm(stream), jnp.zeros_like(x))
+        return self.shared_norm(every) + self.output_norm(mixed)
+
+    def _mixed(self, told, x, total):
+        """What the experts say of `x`, chosen by what the router is told, added to a sum."""
+        logits = added(told @ self.router_weight, self.router_bias)
         weights = routed(logits, self.correction, self.mixture).astype(x.dtype)
+        weights = weights if self.counts is None else weights * self.counts
 
         def step(total, expert):
             network, weight = expert
@@ -78,9 +103,6 @@ class Experts:
 
             return jax.lax.cond((weight != 0).any(), mixed, lambda: total), None
 
-        total = jnp.zeros_like(x) if self.shared is None else self.shared(x)
-        if self.shared_gate_weight is not None:
-            total = total * jax.nn.sigmoid(x @ self.shared_gate_weight)
         return jax.lax.scan(step, total, (self.experts, jnp.moveaxis(weights, -1, 0)))[0]
 
 

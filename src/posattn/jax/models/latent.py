@@ -1,6 +1,5 @@
 """Multi-head latent attention: keys and values of all heads come from one narrow vector per token."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -24,7 +23,7 @@ from posattn.jax.attention.masks import all_of, for_heads
 from posattn.jax.models.head_norm import normed
 from posattn.jax.models.layer_plan import from_config, rotation
 from posattn.jax.models.lightning import LightningIndexer, selects
-from posattn.jax.models.projections import gated, grown, rotated
+from posattn.jax.models.projections import gated, glorot, grown, rotated
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -32,6 +31,7 @@ __all__ = ["LatentAttention"]
 
 CallMask = Bool[Array, "... #n n_k"] | contract.PositionMask
 Select = Integer[Array | np.ndarray, "*batch n k"] | None
+Latents = Float[Array, "*batch n_k r"] | None
 QueryPositions = Real[Array | np.ndarray, "*#batch n"] | None
 STATIC = {"static": True}
 
@@ -48,7 +48,8 @@ class LatentAttention:
 
     Args:
         query_weight: `(d, h * (d_c + d_r))`, or from `query_rank` entries; `x @ weight` projects.
-        kv_down_weight: to the latent vector and the shared key, `(d, r + d_r)`.
+        kv_down_weight: to the latent vector and the shared key, `(d, r + d_r)`; None, as the norm, where each
+            call brings those of another layer.
         kv_norm_weight: the factors of the latent vector's norm, `(r)`.
         key_weight: `(r, h * d_c)`.
         value_weight: `(r, h * d_v)`.
@@ -81,8 +82,8 @@ class LatentAttention:
     """
 
     query_weight: Float[Array, "d_q hd_q"]
-    kv_down_weight: Float[Array, "d width"]
-    kv_norm_weight: Float[Array, " r"]
+    kv_down_weight: Float[Array, "d width"] | None
+    kv_norm_weight: Float[Array, " r"] | None
     key_weight: Float[Array, "r hd_c"]
     value_weight: Float[Array, "r hd_v"]
     output_weight: Float[Array, "hd_v d"]
@@ -119,6 +120,7 @@ class LatentAttention:
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
         shared: bool = False,
+        lent: bool = False,
         raw: bool = False,
         sinks: bool = False,
         gate: bool = False,
@@ -144,6 +146,7 @@ class LatentAttention:
             eps: added to the mean square in the norms.
             indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
             shared: whether each call brings the keys that the indexer of a layer before has selected.
+            lent: whether each call brings the latent vectors of another layer.
             raw: whether queries and gates also project the queries' latent vector before its norm.
             sinks: give each head a learned score that joins its softmax without a value, from zero on.
             gate: multiply the output of the heads by a sigmoid of one more projection.
@@ -154,21 +157,19 @@ class LatentAttention:
             The layer.
         """
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
-        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate)
+        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
         dtype = jnp.result_type(float if dtype is None else dtype)
+        weights = {"kv_down_weight": None, "kv_norm_weight": None}
         keys = jax.random.split(rng, len(sizes.weights))
-        weights = {
-            f"{name}_weight": math.sqrt(6 / sum(shape))
-            * jax.random.uniform(key, shape, dtype, -1, 1)
-            for key, (name, shape) in zip(keys, sizes.weights.items(), strict=True)
-        }
+        weights |= glorot(keys, sizes.weights, dtype)
         if query_rank is not None:
             weights["query_norm_weight"] = jnp.ones(query_rank, dtype)
+        if not lent:
+            weights["kv_norm_weight"] = jnp.ones(kv_rank, dtype)
         if temperature:
             weights["temperature"] = jnp.eye(2, 1, -1, dtype).repeat(sizes.num_heads, 1)
         return cls(
             **weights,
-            kv_norm_weight=jnp.ones(kv_rank, dtype),
             num_heads=sizes.num_heads,
             rotate=rotate,
             scale=None if scale is None else contract.scale(scale),
@@ -194,6 +195,7 @@ class LatentAttention:
             scale=layer.scale,
             indexer=LightningIndexer.of_layer(layer, rng, dtype),
             shared=layer.indexer is not None and layer.indexer.shared,
+            lent=layer.kv_layer is not None,
             sinks=layer.sinks,
             gate=layer.gate,
             dtype=dtype,
@@ -232,8 +234,8 @@ class LatentAttention:
         Returns:
             The empty cache.
         """
-        dtype = self.kv_down_weight.dtype if dtype is None else dtype
-        width = self.kv_down_weight.shape[1]
+        dtype = self.key_weight.dtype if dtype is None else dtype
+        width = 0 if self.kv_down_weight is None else self.kv_down_weight.shape[1]
         width += 0 if self.indexer is None else self.indexer.key_weight.shape[1]
         return LatentCache.init(batch_shape, max_len, width, dtype=dtype)
 
@@ -246,6 +248,8 @@ class LatentAttention:
         query_positions: QueryPositions = None,
         select: Select = None,
         return_select: bool = False,
+        latent: Latents = None,
+        return_latent: bool = False,
         cache: LatentCache | None = None,
     ) -> Float[Array, "*batch n d"] | tuple[Any, ...]:
         """Let each token attend to the others, or to those in a cache.
@@ -262,33 +266,34 @@ class LatentAttention:
                 after those in the cache.
             select: of a layer with `shared`: the keys, or slots of the cache, that each query reads,
                 `(*batch, n, k)`; -1 is no key.
+            latent: of a layer with `lent`: what another layer has returned, `(*batch, n_k, r + d_r)`.
             return_select: return what each query reads, for layers that share it.
+            return_latent: return the latent vectors of all tokens or slots, for layers with `lent`.
             cache: the tokens before. Each query then attends to what it holds up to the query's own
                 position, the query's own token included, and tokens at a negative position are padding,
                 which nobody attends to.
 
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, this and the new
-            cache; then the indices if asked for.
+            cache; then the indices, and then the latent vectors, if asked for.
         """
-        widths, follow = self._widths(x), query_positions is None
+        widths, follow = contract.latent_weights(self, x), query_positions is None
         if cache is not None:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow, source = parts
+        content, rotated, kept, positions, narrow, source = parts
         if cache is not None:
             queries = jnp.asarray(positions.query)
             rule, lost = rule_of(cache, queries, follow), beyond(cache, queries)
-            cache = cache.append(latent, positions.query)
-            latent, causal = cache.latent, False
+            cache = cache.append(kept, positions.query)
+            kept, causal = cache.latent, False
             positions = Positions(positions.query, cache.positions)
-        latent, chosen = jnp.split(latent, [widths.rank + widths.rotary], axis=-1)
-        per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
-        absorbed = cache is not None and (
-            x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
-        )
+        # what a cache keeps was attended to
+        finite = cache is not None and mask is None and latent is None
+        latent, chosen = self._split(kept, latent, widths)
+        absorbed = cache is not None and widths.absorb(x.shape[-2])
         if absorbed:
             content = content @ self._of_heads(self.key_weight).mT
             key = latent[..., None, :, :]
@@ -299,24 +304,15 @@ class LatentAttention:
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         both = all_of([None if cache is None else rule(cache), mask])
         select = selects(self, select, x, narrow, chosen, positions, both, causal)
-        call = call_at(
-            positions,
-            query,
-            key,
-            value,
-            mask=both,
-            causal=causal,
-            select=select,
-            scale=widths.scale(self.scale),
-            sinks=self.sinks,
-            finite=cache is not None and mask is None,  # what is kept was attended to
-        )
-        heads = attend(call)
+        options = {"mask": both, "causal": causal, "select": select, "finite": finite}
+        options |= {"scale": widths.scale(self.scale), "sinks": self.sinks}
+        heads = attend(call_at(positions, query, key, value, **options))
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         if cache is not None:
             heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
         out = gated(self, merge_heads(heads), source) @ self.output_weight
-        return contract.returned(out, cache, select, return_select)
+        lends = latent if return_latent else None
+        return contract.returned(out, cache, select, return_select, lends)
 
     def attention_weights(
         self,
@@ -326,6 +322,7 @@ class LatentAttention:
         causal: bool = False,
         query_positions: QueryPositions = None,
         select: Select = None,
+        latent: Latents = None,
     ) -> Float[Array, "*batch h n n"]:
         """How much each query attends to each key, in each head.
 
@@ -337,14 +334,15 @@ class LatentAttention:
             causal: hide the future.
             query_positions: where the tokens stand.
             select: of a layer with `shared`.
+            latent: of a layer with `lent`.
 
         Returns:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
-        widths = self._widths(x)
+        widths = contract.latent_weights(self, x)
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow, _ = parts
-        latent, chosen = jnp.split(latent, [widths.rank + widths.rotary], axis=-1)
+        content, rotated, kept, positions, narrow, _ = parts
+        latent, chosen = self._split(kept, latent, widths)
         query = jnp.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
@@ -354,15 +352,9 @@ class LatentAttention:
         call = call_at(positions, query, key, **options)
         return definition.weights(call)
 
-    def _widths(self, x):
-        """The widths of the layer, whose weights and input are good."""
-        widths = contract.latent_weights(self)
-        contract.sequence("x", x, self.kv_down_weight.shape[0])
-        contract.floating("x", x, like=self.query_weight, owner="the weights")
-        return widths
-
     def _projected(self, x, query_positions, widths):
         """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
+        contract.floating("x", x, like=self.query_weight, owner="the weights")
         narrow = wide = x
         if self.query_down_weight is not None:
             raw = x @ self.query_down_weight
@@ -372,15 +364,23 @@ class LatentAttention:
         positions = positions_of(query, query, query_positions, query_positions)
         query = grown(query, self.temperature, positions.query)
         content, rotation = jnp.split(query, [widths.content], axis=-1)
-        latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-        latent = normed(latent, self.kv_norm_weight, self.eps)
-        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = [latent, key]
+        kept = [x[..., :0]]
+        if self.kv_down_weight is not None:
+            latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
+            latent = normed(latent, self.kv_norm_weight, self.eps)
+            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
+            kept = [latent, key[..., 0, :, :]]
         if self.indexer is not None:
-            latent.append(self.indexer.keys(x, positions.key))
-        latent = jnp.concatenate(latent, axis=-1)
+            kept.append(self.indexer.keys(x, positions.key))
+        kept = jnp.concatenate(kept, axis=-1)
         rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, latent, positions, narrow, wide if self.raw else x
+        return content, rotation, kept, positions, narrow, wide if self.raw else x
+
+    def _split(self, kept, latent, widths):
+        """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""
+        lent, width = self.kv_down_weight is None, widths.rank + widths.rotary
+        contract.lent(latent, lent, kept, (*kept.shape[:-1], width))
+        return (latent, kept) if lent else jnp.split(kept, [width], axis=-1)
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""

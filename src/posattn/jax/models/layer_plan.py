@@ -107,7 +107,8 @@ def from_config(
         ValueError: if the configuration is not clear or of a layer that the class does not build, or weights
             of the layer are missing or left over.
     """
-    plan, described = chosen(config, layer, length=length)
+    pairs = not hasattr(cls, "recurrent")
+    plan, described = chosen(config, layer, length=length, pairs=pairs)
     rng = jax.random.key(0) if rng is None else rng
     state = state_of(weights, config)
     described = learned(described, plan, state)

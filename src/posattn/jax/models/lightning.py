@@ -1,6 +1,5 @@
 """The lightning indexer: weights of its own that select the keys of an attention."""
 
-import math
 from dataclasses import dataclass, field
 
 import jax
@@ -18,7 +17,7 @@ from posattn.jax.attention.masks import causal_mask, of_pairs
 from posattn.jax.attention.selection import rising, select_keys
 from posattn.jax.models.head_norm import HeadNorm, normed
 from posattn.jax.models.layer_plan import rotation
-from posattn.jax.models.projections import grown, rotated
+from posattn.jax.models.projections import glorot, grown, rotated
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -126,11 +125,7 @@ class LightningIndexer:
         _, count, shapes = contract.indexer_sizes(*sizes)
         dtype = jnp.result_type(float if dtype is None else dtype)
         drawn = jax.random.split(rng, len(shapes))
-        weights = {
-            f"{name}_weight": math.sqrt(6 / sum(shape))
-            * jax.random.uniform(key, shape, dtype, -1, 1)
-            for key, (name, shape) in zip(drawn, shapes.items(), strict=True)
-        }
+        weights = glorot(drawn, shapes, dtype)
         weights["key_norm_weight"] = jnp.ones(head_dim, dtype)
         weights["key_norm_bias"] = jnp.zeros(head_dim, dtype)
         if pooled in ("max", "mean"):

@@ -24,14 +24,14 @@ from posattn.jax.models.lightning import LightningIndexer
 from posattn.jax.models.projections import (
     Inputs,
     affine,
+    borrowed,
     chosen,
     drawn,
     gated,
-    mask_of,
+    options_of,
     project,
     queries_and_keys,
     remember,
-    sinks_and_cap,
 )
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
@@ -99,8 +99,8 @@ class MultiHeadAttention:
     """
 
     query_weight: Float[Array, "d width"]
-    key_weight: Float[Array, "d_kv width_kv"]
-    value_weight: Float[Array, "d_kv width_kv"]
+    key_weight: Float[Array, "d_kv width_kv"] | None
+    value_weight: Float[Array, "d_kv width_kv"] | None
     output_weight: Float[Array, "width d"]
     query_bias: Float[Array, " width"] | None = None
     key_bias: Float[Array, " width_kv"] | None = None
@@ -308,18 +308,8 @@ class MultiHeadAttention:
         """
         at = query_positions, key_positions, coordinates
         contract.indexed(self.indexer, key, coordinates, select, cache)
-        heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
-        if cache is not None:
-            lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
-            heads, cache = remember(self, heads, cache, query_positions is None)
-        if self.indexer is not None:
-            select, cache = chosen(self, query, heads, cache)
-        mixed = attend(self, heads, rng, select)
-        if cache is not None:
-            mixed = jnp.where(lost[..., None, :, None], jnp.nan, mixed)
-        mixed = gated(self, merge_heads(mixed), query)
-        alike = jax.typeof(query).sharding  # what heads on several devices add up to
-        out = affine(mixed, self.output_weight, self.output_bias, alike)
+        inputs = Inputs(query, key, value, mask, causal, bias, *at)
+        out, cache, _ = called(self, inputs, cache, rng, select)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -352,13 +342,34 @@ class MultiHeadAttention:
             The weights, `(*batch, h, n_q, n_k)`, before dropout.
         """
         at = query_positions, key_positions, coordinates
-        inputs = Inputs(query, key, None, mask, causal, bias, *at)
-        heads = queries_and_keys(self, inputs)
-        options = options_of(self, heads)
         contract.indexed(self.indexer, key, coordinates)
-        if self.indexer is not None:
-            options["select"] = chosen(self, query, heads, None)[0]
-        return definition.weights(call_of(heads, options))
+        return weights(self, Inputs(query, key, None, mask, causal, bias, *at))
+
+
+def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
+    """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
+    lost, own = None, lent is None
+    heads = project(layer, inputs, cache) if own else borrowed(layer, inputs, lent)
+    if own and cache is not None:
+        lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
+        heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    if layer.indexer is not None:
+        select, cache = chosen(layer, inputs.query, heads, cache)
+    mixed = attend(layer, heads, rng, select)
+    if lost is not None:
+        mixed = jnp.where(lost[..., None, :, None], jnp.nan, mixed)
+    mixed = gated(layer, merge_heads(mixed), inputs.query)
+    alike = jax.typeof(inputs.query).sharding  # what heads on several devices add up to
+    return affine(mixed, layer.output_weight, layer.output_bias, alike), cache, heads
+
+
+def weights(layer, inputs, lent=None):
+    """How much each query attends to each key, which may be one of `lent`."""
+    heads = borrowed(layer, inputs, lent) if lent else queries_and_keys(layer, inputs)
+    options = options_of(layer, heads)
+    if layer.indexer is not None:
+        options["select"] = chosen(layer, inputs.query, heads, None)[0]
+    return definition.weights(call_of(heads, options))
 
 
 def attend(layer, heads, rng, select=None):
@@ -375,12 +386,6 @@ def attend(layer, heads, rng, select=None):
     at = heads.positions
     options |= {"query_positions": at.query, "key_positions": at.key}
     return layer.attention(heads.query, heads.key, heads.value, **options)
-
-
-def options_of(layer, heads):
-    """What an attention is told, but for positions."""
-    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
-    return said | {"scale": layer.scale} | sinks_and_cap(layer)
 
 
 def call_of(heads, options):

@@ -73,6 +73,15 @@ def drawn(rng, shapes, use_bias, use_output_bias, dtype):
     return made
 
 
+def glorot(keys, shapes, dtype):
+    """Weights by field, within Glorot's bounds, of the shapes by name."""
+    return {
+        f"{name}_weight": math.sqrt(6 / sum(shape))
+        * jax.random.uniform(key, shape, dtype, -1, 1)
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+
+
 def affine(x, weight, bias, sharding=None):
     """Project a sequence."""
     product = jnp.matmul(x, weight, out_sharding=sharding)
@@ -145,6 +154,14 @@ def queries_and_keys(layer, inputs, cache=None):
     return Heads(q, k, None, positions, inputs.causal, masks, added)
 
 
+def borrowed(layer, inputs, lent):
+    """Heads with the layer's own queries, and keys and values of an earlier layer."""
+    q = affine(inputs.query, layer.query_weight, layer.query_bias)
+    q = split_heads(q, layer.num_heads)
+    q = q if layer.query_norm is None else layer.query_norm(q)
+    return lent._replace(query=rotated(layer.rotate, 0, q, lent.positions.query))
+
+
 def values(layer, value):
     """The heads of values."""
     v = affine(value, layer.value_weight, layer.value_bias)
@@ -206,7 +223,9 @@ def chosen(layer, x, heads, cache):
     return layer.indexer(x, x, key, heads.positions.query, **at), cache
 
 
-def sinks_and_cap(layer):
-    """What the layer says of its weights: its sinks and its cap, where it has them."""
+def options_of(layer, heads):
+    """What an attention is told, but for positions."""
+    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
     given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
-    return {name: x for name, x in given.items() if x is not None}
+    there = {name: x for name, x in given.items() if x is not None}
+    return said | {"scale": layer.scale} | there

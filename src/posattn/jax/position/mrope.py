@@ -16,11 +16,7 @@ __all__ = ["mrope_frequencies", "mrope_positions"]
 
 @validated
 def mrope_frequencies(
-    dim: int,
-    sections: Sequence[int],
-    *,
-    base: float = 10000.0,
-    interleaved: bool = False,
+    dim: int, sections: Sequence[int], *, base: float = 10000.0, interleaved: bool = False
 ) -> Float[np.ndarray, "c m"]:
     r"""Give each axis a section of the pairs of a text model.
 

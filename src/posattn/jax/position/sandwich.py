@@ -19,11 +19,7 @@ __all__ = ["sandwich_bias"]
 
 @validated
 def sandwich_bias(
-    num_heads: int,
-    *,
-    dim: int = 128,
-    base: float = 10000.0,
-    dtype: DTypeLike | None = None,
+    num_heads: int, *, dim: int = 128, base: float = 10000.0, dtype: DTypeLike | None = None
 ) -> Callable:
     """The inner product of two sinusoidal encodings, scaled differently in each head.
 

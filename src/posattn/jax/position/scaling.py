@@ -23,10 +23,7 @@ __all__ = [
 
 @validated
 def position_interpolation(
-    dim: int,
-    *,
-    base: float = 10000.0,
-    factor: float,
+    dim: int, *, base: float = 10000.0, factor: float
 ) -> Float[np.ndarray, " m"]:
     r"""Slow every pair down by the same factor, so that a longer context stays within the trained angles.
 
@@ -49,12 +46,7 @@ def position_interpolation(
 
 
 @validated
-def ntk_aware(
-    dim: int,
-    *,
-    base: float = 10000.0,
-    factor: float,
-) -> Float[np.ndarray, " m"]:
+def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.ndarray, " m"]:
     r"""Use a larger base, which slows the slow pairs down and leaves the fast ones almost as they are.
 
     Twin of :func:`posattn.reference.ntk_aware`; a NumPy array in float64.
@@ -78,12 +70,7 @@ def ntk_aware(
 
 @validated
 def dynamic_ntk(
-    dim: int,
-    *,
-    base: float = 10000.0,
-    factor: float,
-    length: int,
-    trained_length: int,
+    dim: int, *, base: float = 10000.0, factor: float, length: int, trained_length: int
 ) -> Float[np.ndarray, " m"]:
     r"""Choose the base for the current length, and keep the trained base within the trained length.
 

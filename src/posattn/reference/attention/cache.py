@@ -181,8 +181,7 @@ class KVCache:
         return replace(self, key=key, value=value, positions=positions, index=index)
 
     def mask(
-        self,
-        query_positions: Integer[np.ndarray, "*#batch n_q"],
+        self, query_positions: Integer[np.ndarray, "*#batch n_q"]
     ) -> Bool[np.ndarray, "*batch n_q slots"]:
         """Which slots queries may attend to, whose tokens came last: theirs and earlier ones in the window.
 
@@ -209,8 +208,7 @@ def trimmed(cache, n, wraps=False):
         ..., None
     ]
     for has, where, some in zip(
-        *(x.reshape(-1, x.shape[-1]) for x in (there, cache.positions, n)),
-        strict=True,
+        *(x.reshape(-1, x.shape[-1]) for x in (there, cache.positions, n)), strict=True
     ):
         beyond = wraps and bool((where[has] >= slots).any())
         contract.cache_trimmed(beyond, int(has.sum()), int(some[0]), slots)

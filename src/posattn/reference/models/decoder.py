@@ -309,7 +309,7 @@ class Decoder:
         if cache is None:
             mask = shown(mask, positions, tokens.shape, documents)
         else:
-            contract.caches(cache, len(self.blocks), tokens)
+            contract.caches(cache, [True] * len(self.blocks), tokens)
             if positions is None:
                 positions = contract.next_positions(cache, tokens)
         x = self.embedding[tokens] * self.embedding_scale

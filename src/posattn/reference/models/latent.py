@@ -25,6 +25,7 @@ from posattn.reference.validated import validated
 __all__ = ["LatentAttention"]
 
 Select = Integer[np.ndarray, "*batch n k"] | None
+Latents = Inexact[np.ndarray, "*batch n_k r"] | None
 CallMask = Bool[np.ndarray, "*#batch_and_heads #n n_k"] | contract.PositionMask
 
 
@@ -75,13 +76,16 @@ class LatentAttention:
     With `raw` (A.X-K2), queries and gates are projections of the queries' latent vector after its norm,
     joined by the same before.
     With a temperature (Mistral Large 4), queries at position $p$ are multiplied by $s_h \ln(p + 1) + b_h$.
+    There, layers may also read the $\mathbf{C}$ and $\mathbf{R}$ of another layer with a $\mathbf{W}^{(k)}$
+    and $\mathbf{W}^{(v)}$ of their own; they need no others in a cache.
 
     Make a layer with `LatentAttention.init(rng, dim, num_heads, ...)`, or from weights that exist.
 
     Args:
         query_weight: of each head $[\mathbf{W}^{(q)}_h, \mathbf{W}^{(p)}_h]$, `(d, H (d_c + d_r))`, or from
             `query_rank` entries; `x @ weight` projects.
-        kv_down_weight: $[\mathbf{W}^{(c)}, \mathbf{W}^{(r)}]$, `(d, r + d_r)`.
+        kv_down_weight: $[\mathbf{W}^{(c)}, \mathbf{W}^{(r)}]$, `(d, r + d_r)`; None, as the norm, where each
+            call brings the latent vectors of another layer: they are `lent`.
         kv_norm_weight: $\mathbf{g}$ of the latent vector, `(r)`.
         key_weight: $\mathbf{W}^{(k)}$ of all heads, `(r, H d_c)`.
         value_weight: $\mathbf{W}^{(v)}$ of all heads, `(r, H d_v)`.
@@ -119,8 +123,8 @@ class LatentAttention:
     """
 
     query_weight: Inexact[np.ndarray, "d_q hd_q"]
-    kv_down_weight: Inexact[np.ndarray, "d width"]
-    kv_norm_weight: Inexact[np.ndarray, " r"]
+    kv_down_weight: Inexact[np.ndarray, "d width"] | None
+    kv_norm_weight: Inexact[np.ndarray, " r"] | None
     key_weight: Inexact[np.ndarray, "r hd_c"]
     value_weight: Inexact[np.ndarray, "r hd_v"]
     output_weight: Inexact[np.ndarray, "hd_v d"]
@@ -154,6 +158,7 @@ class LatentAttention:
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
         shared: bool = False,
+        lent: bool = False,
         raw: bool = False,
         sinks: bool = False,
         gate: bool = False,
@@ -175,6 +180,7 @@ class LatentAttention:
             eps: added to the mean square in the norms.
             indexer: a `LightningIndexer` that selects the keys of each query; all if not given.
             shared: whether each call brings the keys that the indexer of a layer before has selected.
+            lent: whether each call brings the latent vectors of another layer.
             raw: whether queries and gates also project the queries' latent vector before its norm.
             sinks: give each head a learned score that joins its softmax without a value, from zero on.
             gate: multiply the output of the heads by a sigmoid of one more projection.
@@ -188,18 +194,19 @@ class LatentAttention:
             ValueError: if a number lies outside its range.
         """
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
-        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate)
-        weights = {
+        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
+        weights = {"kv_down_weight": None, "kv_norm_weight": None} | {
             f"{name}_weight": rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape))
             for name, shape in sizes.weights.items()
         }
         if query_rank is not None:
             weights["query_norm_weight"] = np.ones(query_rank)
+        if not lent:
+            weights["kv_norm_weight"] = np.ones(kv_rank)
         if temperature:
             weights["temperature"] = np.eye(2, 1, -1).repeat(sizes.num_heads, axis=1)
         return cls(
             **weights,
-            kv_norm_weight=np.ones(kv_rank),
             num_heads=sizes.num_heads,
             rotate=rotate,
             scale=None if scale is None else contract.scale(scale),
@@ -224,7 +231,7 @@ class LatentAttention:
             TypeError: if a number is not an integer.
             ValueError: if a number is too small.
         """
-        width = self.kv_down_weight.shape[1]
+        width = 0 if self.kv_down_weight is None else self.kv_down_weight.shape[1]
         width += 0 if self.indexer is None else self.indexer.key_weight.shape[1]
         return LatentCache.init(batch_shape, max_len, width)
 
@@ -237,6 +244,8 @@ class LatentAttention:
         query_positions: Real[np.ndarray, "*#batch n"] | None = None,
         select: Select = None,
         return_select: bool = False,
+        latent: Latents = None,
+        return_latent: bool = False,
         cache: LatentCache | None = None,
     ) -> Inexact[np.ndarray, "*batch n d"] | tuple[Any, ...]:
         r"""Let each token attend to the others, or to those in a cache.
@@ -251,35 +260,34 @@ class LatentAttention:
                 after those in the cache.
             select: of a layer with `shared`: the keys, or slots of the cache, that each query reads,
                 `(*batch, n, k)`; -1 is no key.
+            latent: of a layer with `lent`: what another layer has returned, `(*batch, n_k, r + d_r)`.
             return_select: return what each query reads, for layers that share it; None if it reads all.
+            return_latent: return the latent vectors of all tokens or slots, for layers with `lent`.
             cache: the tokens before. Then each query attends to what the cache holds up to its own
                 position, its own token included, and tokens at a negative position are padding: nobody
                 attends to them.
 
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, that and the cache of
-            all tokens so far; then the indices if asked for.
+            all tokens so far; then the indices, and then the latent vectors, if asked for.
 
         Raises:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, the cache is full, or `select` lacks or is not expected.
         """
-        widths = self._widths(x)
+        widths = contract.latent_weights(self, x)
         if cache is not None:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow, source = parts
+        content, rotated, kept, positions, narrow, source = parts
         if cache is not None:
-            cache = cache.append(latent, positions.query)
-            latent, causal = cache.latent, False
+            cache = cache.append(kept, positions.query)
+            kept, causal = cache.latent, False
             positions = Positions(positions.query, cache.positions)
-        latent, chosen = np.split(latent, [widths.rank + widths.rotary], axis=-1)
-        per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
-        absorbed = cache is not None and (
-            x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
-        )
+        latent, chosen = self._split(kept, latent, widths)
+        absorbed = cache is not None and widths.absorb(x.shape[-2])
         if absorbed:
             content = content @ np.swapaxes(self._of_heads(self.key_weight), -1, -2)
             key = latent[..., None, :, :]
@@ -287,27 +295,20 @@ class LatentAttention:
         else:
             key, value = self._keys_and_values(latent, widths)
         query = np.concatenate([content, rotated], axis=-1)
-        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        masks = [mask]
+        shape = *query.shape[:-1], key.shape[-2]
+        masks = [for_heads(mask, shape)]
         if cache is not None:
             masks.append(held(cache, positions.query)[..., None, :, :])
-        mask = all_of(masks, positions, (*query.shape[:-1], key.shape[-2]))
+        mask = all_of(masks, positions, shape)
         select = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        heads = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            mask=mask,
-            causal=causal,
-            select=select,
-            query_positions=positions.query,
-            key_positions=positions.key,
-            scale=widths.scale(self.scale),
-            sinks=self.sinks,
-        )
+        options = {"mask": mask, "causal": causal, "select": select, "sinks": self.sinks}
+        options |= {"query_positions": positions.query, "key_positions": positions.key}
+        options["scale"] = widths.scale(self.scale)
+        heads = scaled_dot_product_attention(query, key, value, **options)
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         out = gated(self, merge_heads(heads), source) @ self.output_weight
-        return contract.returned(out, cache, select, return_select)
+        lends = latent if return_latent else None
+        return contract.returned(out, cache, select, return_select, lends)
 
     def attention_weights(
         self,
@@ -317,6 +318,7 @@ class LatentAttention:
         causal: bool = False,
         query_positions: Real[np.ndarray, "*#batch n"] | None = None,
         select: Select = None,
+        latent: Latents = None,
     ) -> Inexact[np.ndarray, "*batch h n n"]:
         """How much each query attends to each key, in every head: what the call mixes values with.
 
@@ -326,6 +328,7 @@ class LatentAttention:
             causal: hide the future.
             query_positions: where the tokens stand.
             select: of a layer with `shared`.
+            latent: of a layer with `lent`.
 
         Returns:
             `(*batch, H, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
@@ -334,30 +337,17 @@ class LatentAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit.
         """
-        widths = self._widths(x)
+        widths = contract.latent_weights(self, x)
         parts = self._projected(x, query_positions, widths)
-        content, rotated, latent, positions, narrow, _ = parts
-        latent, chosen = np.split(latent, [widths.rank + widths.rotary], axis=-1)
+        content, rotated, kept, positions, narrow, _ = parts
+        latent, chosen = self._split(kept, latent, widths)
         query = np.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        return attention_weights(
-            query,
-            key,
-            mask=mask,
-            causal=causal,
-            select=selects(self, select, x, narrow, chosen, positions, mask, causal),
-            query_positions=positions.query,
-            key_positions=positions.key,
-            scale=widths.scale(self.scale),
-            sinks=self.sinks,
-        )
-
-    def _widths(self, x):
-        """The widths of the layer, whose weights and input are good."""
-        widths = contract.latent_weights(self)
-        contract.sequence("x", x, self.kv_down_weight.shape[0])
-        return widths
+        select = selects(self, select, x, narrow, chosen, positions, mask, causal)
+        options = {"mask": mask, "causal": causal, "select": select, "sinks": self.sinks}
+        options |= {"query_positions": positions.query, "key_positions": positions.key}
+        return attention_weights(query, key, scale=widths.scale(self.scale), **options)
 
     def _projected(self, x, query_positions, widths):
         """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
@@ -370,15 +360,23 @@ class LatentAttention:
         positions = positions_of(query, query, query_positions, query_positions)
         query = grown(query, self.temperature, positions.query)
         content, rotation = np.split(query, [widths.content], axis=-1)
-        latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-        latent = normed(latent, self.kv_norm_weight, self.eps)
-        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = [latent, key]
+        kept = [x[..., :0]]
+        if self.kv_down_weight is not None:
+            latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
+            latent = normed(latent, self.kv_norm_weight, self.eps)
+            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
+            kept = [latent, key[..., 0, :, :]]
         if self.indexer is not None:
-            latent.append(self.indexer.keys(x, positions.key))
-        latent = np.concatenate(latent, axis=-1)
+            kept.append(self.indexer.keys(x, positions.key))
+        kept = np.concatenate(kept, axis=-1)
         rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, latent, positions, narrow, wide if self.raw else x
+        return content, rotation, kept, positions, narrow, wide if self.raw else x
+
+    def _split(self, kept, latent, widths):
+        """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""
+        lent, width = self.kv_down_weight is None, widths.rank + widths.rotary
+        contract.lent(latent, lent, kept, (*kept.shape[:-1], width))
+        return (latent, kept) if lent else np.split(kept, [width], axis=-1)
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""

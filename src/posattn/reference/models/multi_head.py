@@ -229,11 +229,7 @@ class MultiHeadAttention:
         )
 
     def init_cache(
-        self,
-        batch_shape: int | Sequence[int],
-        max_len: int,
-        *,
-        rotated: bool = True,
+        self, batch_shape: int | Sequence[int], max_len: int, *, rotated: bool = True
     ) -> KVCache:
         """Make an empty cache that fits this layer.
 

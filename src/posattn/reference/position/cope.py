@@ -175,9 +175,7 @@ CARDS = {
         function="CoPE",
         shows="stripes below the diagonal, one shade above it",
         make=lambda n, z=SMALL: learned_bias(CoPE, z.trained, z.head_dim),
-    ),
+    )
 }
 
-CASES = {
-    "cope": of_content(CoPE, cope_cases, "golovneva2024contextual, section 4"),
-}
+CASES = {"cope": of_content(CoPE, cope_cases, "golovneva2024contextual, section 4")}

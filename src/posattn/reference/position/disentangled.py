@@ -249,11 +249,7 @@ def _row(distance, reach):
 
 def disentangled_cases():
     """DeBERTa's content to position and position to content, at the scale of three terms."""
-    weights = {
-        "query_weight": draw(2, 6, 12),
-        "key_weight": draw(3, 6, 12),
-        "num_heads": 3,
-    }
+    weights = {"query_weight": draw(2, 6, 12), "key_weight": draw(3, 6, 12), "num_heads": 3}
     yield from everywhere(table=draw(4, 4, 6), **weights)
     yield (
         "a longer table",
@@ -305,7 +301,7 @@ CARDS = {
         make=lambda n, z=SMALL: learned_bias(
             DisentangledBias, z.trained // 4, z.dim, HEADS
         ),
-    ),
+    )
 }
 
 CASES = {

@@ -187,9 +187,7 @@ CARDS = {
         shows="stripes that open like a fan from the upper left",
         page="other/biases",
         make=lambda n, z=SMALL: learned_bias(FIRE, HEADS, threshold=2.0),
-    ),
+    )
 }
 
-CASES = {
-    "fire": of_positions(FIRE, fire_cases, "li2024fire"),
-}
+CASES = {"fire": of_positions(FIRE, fire_cases, "li2024fire")}

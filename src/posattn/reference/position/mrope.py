@@ -17,11 +17,7 @@ __all__ = ["mrope_frequencies", "mrope_positions"]
 
 @validated
 def mrope_frequencies(
-    dim: int,
-    sections: Sequence[int],
-    *,
-    base: float = 10000.0,
-    interleaved: bool = False,
+    dim: int, sections: Sequence[int], *, base: float = 10000.0, interleaved: bool = False
 ) -> Float[np.ndarray, "c m"]:
     r"""Give each axis a section of the pairs of a text model.
 
@@ -213,7 +209,7 @@ CARDS = {
         make=lambda n, z=SMALL: rotation_on_grid(
             mrope_frequencies(z.head_dim, [z.head_dim // k for k in (8, 8, 4)]), z.side
         ),
-    ),
+    )
 }
 
 CASES = {

@@ -102,9 +102,7 @@ CARDS = {
         shows="strongest on the diagonal, fading to both sides in ripples",
         page="other/biases",
         make=lambda n, z=SMALL: Scheme(bias=sandwich_bias(HEADS)),
-    ),
+    )
 }
 
-CASES = {
-    "sandwich": of_positions(sandwich_bias, sandwich_cases, "chi2023dissecting"),
-}
+CASES = {"sandwich": of_positions(sandwich_bias, sandwich_cases, "chi2023dissecting")}

@@ -96,12 +96,7 @@ def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.nda
 
 @validated
 def dynamic_ntk(
-    dim: int,
-    *,
-    base: float = 10000.0,
-    factor: float,
-    length: int,
-    trained_length: int,
+    dim: int, *, base: float = 10000.0, factor: float, length: int, trained_length: int
 ) -> Float[np.ndarray, " m"]:
     r"""Choose the base for the current length, and keep the trained base within the trained length.
 

@@ -154,9 +154,7 @@ CARDS = {
         shows="blocks of 8 by 8 that repeat along the diagonals",
         models=("Swin",),
         make=lambda n, z=SMALL: learned_bias(SwinBias, HEADS, z.side, z.side),
-    ),
+    )
 }
 
-CASES = {
-    "swin": of_positions(SwinBias, swin_cases, "liu2021swin, section 3.2, equation 4"),
-}
+CASES = {"swin": of_positions(SwinBias, swin_cases, "liu2021swin, section 3.2, equation 4")}

@@ -154,8 +154,7 @@ class KVCache:
         return self
 
     def mask(
-        self,
-        query_positions: Integer[Tensor, "*#batch n_q"],
+        self, query_positions: Integer[Tensor, "*#batch n_q"]
     ) -> Bool[Tensor, "*batch n_q slots"]:
         """Which slots queries may attend to, whose tokens came last: theirs and earlier ones in the window.
 
@@ -181,8 +180,7 @@ def trimmed(cache, n, wraps=False):
     lost = None
     if readable(cache.positions) and readable(n) and not transformed():
         for each in zip(
-            *(x.expand(kept.shape).ravel().tolist() for x in (beyond, kept, n)),
-            strict=True,
+            *(x.expand(kept.shape).ravel().tolist() for x in (beyond, kept, n)), strict=True
         ):
             contract.cache_trimmed(*each, slots)
     else:
@@ -310,8 +308,7 @@ def _place(positions):
     if not _known(positions):
         return None
     signed = positions.long()  # unsigned integers have no smallest one in PyTorch
-    ends = [signed] if signed.numel() == 1 else signed.aminmax()
-    first, last = int(ends[0]), int(ends[-1])
+    first, last = (int(end) for end in signed.aminmax())
     return first if first == last and first >= 0 else None
 
 

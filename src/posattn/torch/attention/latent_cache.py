@@ -59,7 +59,7 @@ class LatentCache:
         Args:
             batch_shape: the batch axes, `(8,)` or just 8.
             max_len: how many tokens there are, at least 1.
-            width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
+            width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer; 0 or more.
             dtype: of the vectors; PyTorch's default one if not given.
             device: where the cache lives.
 

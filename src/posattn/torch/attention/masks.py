@@ -199,8 +199,7 @@ class Chunk:
 
 
 def relative_positions(
-    query_positions: Real[Tensor, "*#batch n_q"],
-    key_positions: Real[Tensor, "*#batch n_k"],
+    query_positions: Real[Tensor, "*#batch n_q"], key_positions: Real[Tensor, "*#batch n_k"]
 ) -> Real[Tensor, "*batch n_q n_k"]:
     """Key minus query, exactly: integers stay integers, and unsigned ones get a sign."""
     query, key = _exact(query_positions, key_positions)

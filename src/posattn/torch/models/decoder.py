@@ -1,7 +1,6 @@
 """A decoder: a language model that predicts each next token from those before it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -18,7 +17,6 @@ from posattn.torch.attention.state_cache import StateCache
 from posattn.torch.models.block import Block, FeedForward, applied, norm_of
 from posattn.torch.models.decoder_plan import from_config
 from posattn.torch.models.multi_head import Bias, MultiHeadAttention, Rotate
-from posattn.torch.position.tables import one_call
 from posattn.torch.validated import validated
 
 __all__ = ["Decoder"]
@@ -26,7 +24,7 @@ __all__ = ["Decoder"]
 Tokens = Integer[Tensor, "*batch n"]
 Positions = Integer[Tensor, "*#batch n"]
 CallMask = Bool[Tensor, "*#batch #n n_k"] | contract.PositionMask
-Cache = KVCache | LatentCache | StateCache
+Cache = KVCache | LatentCache | StateCache | None
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
@@ -131,7 +129,7 @@ class Decoder(nn.Module):
         self.head = None
         if not tied:
             self.head = nn.utils.skip_init(nn.Linear, dim, vocab_size, bias=False, **made)
-        self.encoding, self.embedding_norm = encoding, None
+        self.encoding, self.embedding_norm, self.layer_embedding = encoding, None, None
         self.embedding_scale, self.logit_scale, self.logit_cap = 1.0, 1.0, None
         self.reset_parameters(rng)
 
@@ -171,11 +169,13 @@ class Decoder(nn.Module):
             device: where the caches live; where the weights are if not given.
 
         Returns:
-            The empty caches.
+            The empty caches; None for a layer that uses the keys and values of another.
         """
         made = {"dtype": dtype, "device": device}
         return tuple(
-            block.attention.init_cache(
+            None
+            if block.borrows
+            else block.attention.init_cache(
                 batch_shape, *[max_len] * (not block.keeps_state), **made
             )
             for block in self.blocks
@@ -235,9 +235,9 @@ class Decoder(nn.Module):
         Returns:
             For each layer `(*batch, h, n, n)`; None for one that keeps a state.
         """
-        x, options = self._start(tokens, mask, positions)
+        x, told = self._start(tokens, mask, positions)
         found = []
-        for block in self.blocks:
+        for block, options in zip(self.blocks, told, strict=True):
             found.append(block.attention_weights(x, **options))
             x, _ = block(x, **options)
         return tuple(found)
@@ -294,7 +294,7 @@ class Decoder(nn.Module):
         return torch.cat([text, last.expand(*batch, missing)], dim=-1)
 
     def _start(self, tokens, mask, positions, cache=None, documents=None):
-        """The stream before the first layer, and what every layer is told."""
+        """The stream before the first layer, and what each layer is told."""
         known = not (torch.compiler.is_compiling() or tokens.is_meta)
         contract.tokens(tokens, self.embedding.num_embeddings, positions, known=known)
         states = any(block.keeps_state for block in self.blocks)
@@ -302,28 +302,31 @@ class Decoder(nn.Module):
         if cache is None:
             mask = shown(mask, positions, tokens.shape, documents)
         else:
-            contract.caches(cache, len(self.blocks), tokens)
+            contract.caches(cache, [not block.borrows for block in self.blocks], tokens)
             if positions is None:
                 positions = contract.next_positions(cache, tokens)
         x = self.embedding(tokens.long()) * self.embedding_scale
         if self.encoding is not None:
             rows = None if positions is None else positions.clamp(min=0)
             x = self.encoding(x, positions=rows)
-        x = applied(self.embedding_norm, x)
-        return x, {"mask": mask, "query_positions": positions, "documents": documents}
+        x, own = applied(self.embedding_norm, x), [None] * len(self.blocks)
+        if self.layer_embedding is not None:
+            own = self.layer_embedding(tokens, x)
+        told = {"mask": mask, "query_positions": positions, "documents": documents}
+        told["lent"] = {}
+        return x, [told | {"own": one} for one in own]
 
     def _stream(self, tokens, mask, positions, cache, rng=None, documents=None):
         """The stream after the last layer, and the cache of all tokens so far if there is one."""
-        x, options = self._start(tokens, mask, positions, cache, documents)
+        x, told = self._start(tokens, mask, positions, cache, documents)
         layers, kept = len(self.blocks), []
         caches, rngs = cache or [None] * layers, [None] * layers
         if rng is not None:  # each layer drops other weights
             first = torch.as_tensor(seed(rng)) * layers
             rngs = [first + index for index in range(layers)]
-        with nullcontext() if torch.compiler.is_compiling() else one_call():
-            for block, own, drawn in zip(self.blocks, caches, rngs, strict=True):
-                x, own = block(x, cache=own, rng=drawn, **options)
-                kept.append(own)
+        for block, options, own, drawn in zip(self.blocks, told, caches, rngs, strict=True):
+            x, own = block(x, cache=own, rng=drawn, **options)
+            kept.append(own)
         return x, None if cache is None else tuple(kept)
 
     def _logits(self, x):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from posattn.configs import decoders
-from posattn.torch.models.block import gelu, norm_of, silu
+from posattn.torch.models.block import FeedForward, LayerEmbedding, gelu, norm_of, silu
 from posattn.torch.models.delta_layer import DeltaAttention
 from posattn.torch.models.experts import Experts
 from posattn.torch.models.latent import LatentAttention
@@ -94,16 +94,36 @@ def empty(cls, model, rng, **options):
         **options,
         rng=rng,
     )
-    made.norm = norm_of(*norm, **options)
+    made.norm, activation = norm_of(*norm, **options), ACTIVATIONS[model.activation]
+    if model.layer_width:
+        sizes = model.vocab_size, len(layers), first.dim, model.layer_width, model.eps
+        made.layer_embedding = LayerEmbedding(*sizes, **options)
+        made.layer_embedding.reset_parameters(rng)
     for index, block in enumerate(made.blocks):
         block.parallel, block.residual_scale = model.parallel, model.residual_scale
+        block.lender, network = model.lender(index), None
         if model.mixes(index):
-            activation = ACTIVATIONS[model.activation]
-            block.feed_forward = Experts(first.dim, model.mixture, activation, **options)
-            block.feed_forward.reset_parameters(rng)
+            network = Experts(first.dim, model.mixture, activation, **options)
+        elif model.hidden(index) != model.hidden_dim:
+            shape = {"gated": family.gated, "use_bias": model.use_bias} | options
+            width = model.hidden(index)
+            network = FeedForward(first.dim, width, activation=activation, **shape)
+        if network is not None:
+            network.reset_parameters(rng)
+            block.feed_forward = network
         for name in decoders.NORMS:
             there = name in model.parts(index)
             setattr(block, name, norm_of(*norm, **options) if there else None)
+        if model.layer_width:
+            shape = {"gated": True, "activation": activation, "use_bias": False} | options
+            block.layer_input = FeedForward(first.dim, model.layer_width, **shape)
+            block.layer_input.reset_parameters(rng)
+            block.layer_input.up, block.layer_norm = None, norm_of(*norm, **options)
+        if "scalar" in model.parts(index):
+            block.scalar = torch.ones(1, **options)
+        if layers[index].kv_layer is not None:
+            for name in ("key", "value", "key_norm", "value_norm"):
+                setattr(block.attention, name, None)
     if "embedding_norm" in family.top:
         made.embedding_norm = norm_of(*norm, **options)
     scale = torch.tensor(model.embedding_scale, dtype=made.embedding.weight.dtype)

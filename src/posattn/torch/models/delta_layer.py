@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
-from posattn.configs.deltas import chosen_delta, delta_weights
+from posattn.configs.deltas import as_delta, delta_weights
 from posattn.torch.attention.convolution import short_convolution
 from posattn.torch.attention.delta import gated_delta, kimi_delta
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.state_cache import StateCache
-from posattn.torch.models.layer_plan import state_of
+from posattn.torch.models.layer_plan import from_config
 from posattn.torch.models.projections import made_by, same_dtype
 from posattn.torch.validated import validated
 
@@ -58,6 +58,8 @@ class DeltaAttention(nn.Module):
         >>> torch.allclose(out, whole[:, 4:], atol=1e-6)
         True
     """
+
+    recurrent = True  # which pairs are not
 
     def __init__(
         self,
@@ -105,45 +107,17 @@ class DeltaAttention(nn.Module):
         self.most, self.eps = contract.positive("most", most), contract.positive("eps", eps)
         self.reset_parameters(rng)
 
+    from_config = classmethod(from_config)
+
     @classmethod
-    def from_config(
-        cls,
-        config,
-        layer: int = 0,
-        *,
-        weights=None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        rng: torch.Generator | None = None,
-    ) -> "DeltaAttention":
-        """Make one recurrent layer of a model, from its configuration.
+    def _of_layer(cls, layer, **options):
+        """A layer as a plan describes it."""
+        return cls(layer.dim, **asdict(as_delta(layer)), **options)
 
-        For Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next.
-
-        Args:
-            config: what `posattn.configs.plan` reads, or a plan.
-            layer: the number of the layer, from 0 on.
-            weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
-                or a folder of them. The layer's own are picked, split and copied; drawn if not given.
-            dtype: of the weights; PyTorch's default one if not given.
-            device: of the weights.
-            rng: where the weights are drawn from.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if the configuration is not clear or the layer has no delta rule, or weights of the
-                layer are missing or left over.
-        """
-        plan, described = chosen_delta(config, layer)
-        options = {"dtype": dtype, "device": device, "rng": rng}
-        made = cls(described.dim, **asdict(described.delta), **options)
-        if weights is not None:
-            picked = delta_weights(state_of(weights), plan, described.index)
-            made.load_state_dict(picked | {"taps": torch.cat(picked["taps"])})
-        return made
+    def _load(self, state, plan, index):
+        """Copy the weights of a layer out of those of its model."""
+        picked = delta_weights(state, plan, index)
+        self.load_state_dict(picked | {"taps": torch.cat(picked["taps"])})
 
     def reset_parameters(self, rng: torch.Generator | None = None) -> None:
         """Draw the weights as :meth:`posattn.reference.DeltaAttention.init` does.

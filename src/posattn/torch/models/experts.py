@@ -5,9 +5,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from posattn.torch.models.block import FeedForward
+from posattn.torch.models.block import FeedForward, norm_of
 
 __all__ = []
+
+NORMS = "router_norm", "input_norm", "shared_norm", "output_norm"
 
 
 class Experts(nn.Module):
@@ -42,15 +44,30 @@ class Experts(nn.Module):
             wide = torch.promote_types(self.router.weight.dtype, torch.float32)
             correction = torch.zeros_like(self.router.weight[:, 0], dtype=wide)
         self.register_buffer("correction", correction)
+        self.counts, beside = None, mixture.beside
+        if beside is not None:
+            self.counts = nn.Parameter(torch.ones(mixture.count, **options))
+        for name in NORMS:
+            norm = None if beside is None else norm_of("rms", dim, beside, **options)
+            setattr(self, name, norm)
 
     reset_parameters = FeedForward.reset_parameters
 
-    def forward(self, x):
-        """What is added to `x`, `(*batch, n, d)`."""
-        weights = routed(self.router(x), self.correction, self.mixture).to(x.dtype)
-        total = torch.zeros_like(x) if self.shared is None else self.shared(x)
+    def forward(self, x, stream=None):
+        """What is added to `x`, `(*batch, n, d)`, which is a norm of the stream."""
+        every = torch.zeros_like(x) if self.shared is None else self.shared(x)
         if self.shared_gate is not None:
-            total = total * self.shared_gate(x).sigmoid()
+            every = every * self.shared_gate(x).sigmoid()
+        if self.counts is None:
+            return self._mixed(x, x, every)
+        told = self.router_norm(stream) * x.shape[-1] ** -0.5
+        mixed = self._mixed(told, self.input_norm(stream), torch.zeros_like(x))
+        return self.shared_norm(every) + self.output_norm(mixed)
+
+    def _mixed(self, told, x, total):
+        """What the experts say of `x`, chosen by what the router is told, added to a sum."""
+        weights = routed(self.router(told), self.correction, self.mixture).to(x.dtype)
+        weights = weights if self.counts is None else weights * self.counts
         if x.is_meta:  # which tokens chose an expert is not known, and the shape is
             return total
         for network, weight in zip(self.experts, weights.unbind(-1), strict=True):

@@ -27,6 +27,7 @@ from posattn.torch.validated import validated
 __all__ = ["LatentAttention"]
 
 Select = Integer[Tensor, "*batch n k"]
+Latents = Float[Tensor, "*batch n_k r"]
 CallMask = Bool[Tensor, "*#batch_and_heads #n n_k"] | contract.PositionMask
 
 
@@ -54,6 +55,7 @@ class LatentAttention(nn.Module):
         eps: added to the mean square in the norms.
         indexer: a `LightningIndexer` that selects the keys of each query; every query reads all if not given.
         shared: whether each call brings the keys that the indexer of a layer before has selected.
+        lent: whether each call brings the latent vectors of another layer, so that there is no `kv_down`.
         raw: whether queries and gates also project the queries' latent vector before its norm.
         sinks: give each head a learned score that joins its softmax without a value, from zero on.
         gate: multiply the output of the heads by a sigmoid of one more projection.
@@ -90,6 +92,7 @@ class LatentAttention(nn.Module):
         eps: float = 1e-6,
         indexer: LightningIndexer | None = None,
         shared: bool = False,
+        lent: bool = False,
         raw: bool = False,
         sinks: bool = False,
         gate: bool = False,
@@ -100,7 +103,7 @@ class LatentAttention(nn.Module):
     ):
         super().__init__()
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
-        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate)
+        sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
         device = torch.get_default_device() if device is None else device
         options = {"device": device, "dtype": dtype}
         for name, shape in sizes.weights.items():
@@ -110,7 +113,7 @@ class LatentAttention(nn.Module):
         self.query_norm = None
         if query_rank is not None:
             self.query_norm = nn.RMSNorm(query_rank, eps, **options)
-        self.kv_norm = nn.RMSNorm(kv_rank, eps, **options)
+        self.kv_norm = None if lent else nn.RMSNorm(kv_rank, eps, **options)
         if not gate:
             self.gate = None
         heads = sizes.num_heads
@@ -118,9 +121,10 @@ class LatentAttention(nn.Module):
         growth = nn.Parameter(torch.empty(2, heads, **options)) if temperature else None
         self.temperature = growth
         self.dim, self.num_heads = self.output.out_features, sizes.num_heads
+        self.widths = sizes.widths
         self.kv_rank, self.content_dim, self.rotary_dim, self.value_dim = sizes.widths
         self.rotate = rotate
-        self.indexer, self.shared, self.raw = indexer, shared, raw
+        self.indexer, self.shared, self.lent, self.raw = indexer, shared, lent, raw
         self.scale = None if scale is None else contract.scale(scale)
         self.reset_parameters(rng)
 
@@ -138,6 +142,7 @@ class LatentAttention(nn.Module):
             scale=layer.scale,
             indexer=LightningIndexer.of_layer(layer, **options),
             shared=layer.indexer is not None and layer.indexer.shared,
+            lent=layer.kv_layer is not None,
             sinks=layer.sinks,
             gate=layer.gate,
             **options,
@@ -199,8 +204,8 @@ class LatentAttention(nn.Module):
         Returns:
             The empty cache.
         """
-        dtype, device = made_by(self.kv_down, dtype, device)
-        width = self.kv_rank + self.rotary_dim
+        dtype, device = made_by(self.key, dtype, device)
+        width = 0 if self.lent else self.kv_rank + self.rotary_dim
         width += 0 if self.indexer is None else self.indexer.key.out_features
         return LatentCache.init(batch_shape, max_len, width, dtype=dtype, device=device)
 
@@ -213,6 +218,8 @@ class LatentAttention(nn.Module):
         query_positions: Real[Tensor, "*#batch n"] | None = None,
         select: Select | None = None,
         return_select: bool = False,
+        latent: Latents | None = None,
+        return_latent: bool = False,
         cache: LatentCache | None = None,
     ) -> Float[Tensor, "*batch n d"] | tuple[Any, ...]:
         """Let each token attend to the others, or to those in a cache.
@@ -230,12 +237,14 @@ class LatentAttention(nn.Module):
             select: of a layer with `shared`: the keys, or slots of the cache, that each query reads,
                 `(*batch, n, k)`; -1 is no key.
             return_select: return what each query reads, for layers that share it.
+            latent: of a layer with `lent`: what another layer has returned, `(*batch, n_k, r + d_r)`.
+            return_latent: return the latent vectors of all tokens or slots, for layers with `lent`.
             cache: the tokens before; then each query attends to what stands up to its own position, and a
                 negative position marks padding.
 
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, that and the cache of
-            all tokens so far; then the indices if asked for.
+            all tokens so far; then the indices, and then the latent vectors, if asked for.
         """
         contract.sequence("x", x, self.dim)
         follow = query_positions is None
@@ -245,16 +254,17 @@ class LatentAttention(nn.Module):
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
         parts = self._projected(x, query_positions)
-        content, rotated, latent, positions, narrow, source = parts
-        masks, finite = [mask], cache is not None and mask is None
+        content, rotated, kept, positions, narrow, source = parts
+        # a cache hides nothing but zeros
+        masks, finite = [mask], cache is not None and mask is None and latent is None
         if cache is not None:
             rule = rule_of(cache, positions.query, follow)
-            cache = cache.append(latent, positions.query)
-            latent, causal = cache.latent, False
+            cache = cache.append(kept, positions.query)
+            kept, causal = cache.latent, False
             masks.append(rule(cache))
             positions = Positions(positions.query, cache.positions)
-        latent, chosen = latent.tensor_split([self.kv_rank + self.rotary_dim], dim=-1)
-        absorbed = cache is not None and self._absorbs(x.shape[-2])
+        latent, chosen = self._split(kept, latent)
+        absorbed = cache is not None and self.widths.absorb(x.shape[-2])
         if absorbed:
             content = content @ self._of_heads(self.key)
             key = latent[..., None, :, :]
@@ -271,26 +281,17 @@ class LatentAttention(nn.Module):
             if select is not None:  # once for each head
                 each = select[..., None, :, :].expand(*content.shape[:-1], -1)
                 each = each.flatten(-3, -2)
-        call = call_at(
-            positions,
-            query,
-            key,
-            value,
-            mask=mask,
-            causal=causal,
-            select=each,
-            scale=self._scale(),
-            sinks=self.sinks,
-            aligned=aligned,
-            finite=finite,  # a cache hides nothing but zeros
-        )
-        heads = attend(call)
+        options = {"mask": mask, "causal": causal, "select": each, "sinks": self.sinks}
+        options |= {"aligned": aligned, "finite": finite}
+        options["scale"] = self.widths.scale(self.scale)
+        heads = attend(call_at(positions, query, key, value, **options))
         if joined:
             heads = heads.squeeze(-3).unflatten(-2, content.shape[-3:-1])
         if absorbed:
             heads = heads @ self._of_heads(self.value).mT
         out = self.output(gated(self, merge_heads(heads), source))
-        return contract.returned(out, cache, select, return_select)
+        lends = latent if return_latent else None
+        return contract.returned(out, cache, select, return_select, lends)
 
     def attention_weights(
         self,
@@ -300,6 +301,7 @@ class LatentAttention(nn.Module):
         causal: bool = False,
         query_positions: Real[Tensor, "*#batch n"] | None = None,
         select: Select | None = None,
+        latent: Latents | None = None,
     ) -> Float[Tensor, "*batch h n n"]:
         """How much each query attends to each key, in every head: what the call mixes values with.
 
@@ -311,18 +313,19 @@ class LatentAttention(nn.Module):
             causal: hide the future.
             query_positions: where the tokens stand.
             select: of a layer with `shared`.
+            latent: of a layer with `lent`.
 
         Returns:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         contract.sequence("x", x, self.dim)
         parts = self._projected(x, query_positions)
-        content, rotated, latent, positions, narrow, _ = parts
-        latent, chosen = latent.tensor_split([self.kv_rank + self.rotary_dim], dim=-1)
+        content, rotated, kept, positions, narrow, _ = parts
+        latent, chosen = self._split(kept, latent)
         query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        options = {"mask": mask, "causal": causal, "scale": self._scale()}
+        options = {"mask": mask, "causal": causal, "scale": self.widths.scale(self.scale)}
         options["sinks"] = self.sinks
         chosen = selects(self, select, x, narrow, chosen, positions, mask, causal)
         options["select"] = chosen
@@ -341,19 +344,22 @@ class LatentAttention(nn.Module):
         positions = positions_of(query, query, query_positions, query_positions)
         query = grown(query, self.temperature, positions.query)
         content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
-        latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
-        key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)[..., 0, :, :]
-        latent = [normed(self.kv_norm, latent), key]
+        kept = [query[..., 0, :, :0]]
+        if not self.lent:
+            latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
+            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
+            kept = [normed(self.kv_norm, latent), key[..., 0, :, :]]
         if self.indexer is not None:
-            latent.append(self.indexer.keys(x, positions.key).to(key.dtype))
-        latent = torch.cat(latent, dim=-1)
+            kept.append(self.indexer.keys(x, positions.key).to(query.dtype))
+        kept = torch.cat(kept, dim=-1)
         rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, latent, positions, narrow, wide if self.raw else x
+        return content, rotation, kept, positions, narrow, wide if self.raw else x
 
-    def _absorbs(self, n):
-        """Whether `n` queries cost less if keys and values are not made from a cache of latent vectors."""
-        made = self.content_dim + self.value_dim
-        return n * (2 * self.kv_rank - made) < self.kv_rank * made
+    def _split(self, kept, latent):
+        """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""
+        width = self.kv_rank + self.rotary_dim
+        contract.lent(latent, self.lent, kept, (*kept.shape[:-1], width))
+        return (latent, kept) if self.lent else kept.tensor_split([width], dim=-1)
 
     def _keys_and_values(self, latent):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
@@ -367,11 +373,6 @@ class LatentAttention(nn.Module):
     def _of_heads(self, up):
         """The part of each head in a projection of the latent vector, `(h, d, r)`."""
         return up.weight.unflatten(0, (self.num_heads, -1))
-
-    def _scale(self):
-        """The factor on the products."""
-        width = self.content_dim + self.rotary_dim
-        return width**-0.5 if self.scale is None else self.scale
 
 
 def _as_one_head(query, mask, positions):

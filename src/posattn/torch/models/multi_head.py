@@ -22,15 +22,15 @@ from posattn.torch.models.lightning import LightningIndexer
 from posattn.torch.models.projections import (
     Inputs,
     as_given,
+    borrowed,
     chosen,
     gated,
     made_by,
-    mask_of,
+    options_of,
     project,
     queries_and_keys,
     registered,
     rotated,
-    sinks_and_cap,
 )
 from posattn.torch.validated import validated
 
@@ -281,13 +281,8 @@ class MultiHeadAttention(nn.Module):
         warn_of_no_dropout(self, rng)
         at = query_positions, key_positions, coordinates
         contract.indexed(self.indexer, key, coordinates, select, cache)
-        heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
-        if cache is not None:
-            heads, cache = remember(self, heads, cache, query_positions is None)
-        if self.indexer is not None:
-            select, cache = chosen(self, query, heads, cache)
-        mixed = attend(self, heads, rng, select)
-        out = self.output(gated(self, merge_heads(mixed), query))
+        inputs = Inputs(query, key, value, mask, causal, bias, *at)
+        out, cache, _ = called(self, inputs, cache, rng, select)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -321,13 +316,29 @@ class MultiHeadAttention(nn.Module):
             nothing.
         """
         at = query_positions, key_positions, coordinates
-        inputs = Inputs(query, key, None, mask, causal, bias, *at)
-        heads = queries_and_keys(self, inputs)
-        options = options_of(self, heads)
         contract.indexed(self.indexer, key, coordinates)
-        if self.indexer is not None:
-            options["select"] = chosen(self, query, heads, None)[0]
-        return definition.weights(as_mask(call_of(heads, options)))
+        return weights(self, Inputs(query, key, None, mask, causal, bias, *at))
+
+
+def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
+    """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
+    own = lent is None
+    heads = project(layer, inputs, cache) if own else borrowed(layer, inputs, lent)
+    if own and cache is not None:
+        heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    if layer.indexer is not None:
+        select, cache = chosen(layer, inputs.query, heads, cache)
+    mixed = attend(layer, heads, rng, select)
+    return layer.output(gated(layer, merge_heads(mixed), inputs.query)), cache, heads
+
+
+def weights(layer, inputs, lent=None):
+    """How much each query attends to each key, which may be one of `lent`."""
+    heads = borrowed(layer, inputs, lent) if lent else queries_and_keys(layer, inputs)
+    options = options_of(layer, heads)
+    if layer.indexer is not None:
+        options["select"] = chosen(layer, inputs.query, heads, None)[0]
+    return definition.weights(as_mask(call_of(heads, options)))
 
 
 def remember(layer, heads, cache, follow):
@@ -369,12 +380,6 @@ def attend(layer, heads, rng, select=None):
     at = (None, None) if heads.aligned else heads.positions
     options |= {"query_positions": at[0], "key_positions": at[1]}
     return layer.attention(heads.query, heads.key, heads.value, **options)
-
-
-def options_of(layer, heads):
-    """What an attention is told, but for positions."""
-    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
-    return said | {"scale": layer.scale} | sinks_and_cap(layer)
 
 
 def call_of(heads, options):

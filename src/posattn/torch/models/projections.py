@@ -135,6 +135,14 @@ def queries_and_keys(layer, inputs, cache=None):
     return Heads(q, k, None, positions, aligned, inputs.causal, masks, added)
 
 
+def borrowed(layer, inputs, lent):
+    """Heads with the layer's own queries, and keys and values of an earlier layer."""
+    q = split_heads(layer.query(inputs.query), layer.num_heads)
+    q = q if layer.query_norm is None else layer.query_norm(q).to(q.dtype)
+    at = lent.positions.query
+    return lent._replace(query=rotated(as_given(layer.rotate), 0, q, at))
+
+
 def autocasts(kind):
     """Whether PyTorch chooses the dtype of each operation on devices of a kind."""
     return kind != "meta" and torch.is_autocast_enabled(kind)
@@ -205,7 +213,7 @@ def rotated_pair(layer, query, key, positions, coordinates, keys):
     rotate = as_given(layer.rotate)
     alike = coordinates is None and positions.query is positions.key
     if keys and alike and isinstance(rotate, Rotary):
-        return rotate_alike(rotate, query, key, positions.query)
+        return rotate_alike(rotate, query, key, positions.query[..., None, :])
     query = rotated(rotate, 0, query, positions.query, coordinates)
     return query, rotated(rotate, 1, key, positions.key, coordinates) if keys else key
 
@@ -229,7 +237,9 @@ def chosen(layer, x, heads, cache):
     return layer.indexer(x, x, key, heads.positions.query, **at), cache
 
 
-def sinks_and_cap(layer):
-    """What the layer says of its weights: its sinks and its cap, where it has them."""
+def options_of(layer, heads):
+    """What an attention is told, but for positions."""
+    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
     given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
-    return {name: x for name, x in given.items() if x is not None}
+    there = {name: x for name, x in given.items() if x is not None}
+    return said | {"scale": layer.scale} | there

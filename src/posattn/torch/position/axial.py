@@ -102,9 +102,7 @@ class RotaryAxes:
             object.__setattr__(self, name, value)
 
     def __call__(
-        self,
-        x: Float[Tensor, "*batch n d"],
-        coordinates: Real[Tensor, "*#batch n c"],
+        self, x: Float[Tensor, "*batch n d"], coordinates: Real[Tensor, "*#batch n c"]
     ) -> Float[Tensor, "*batch n d"]:
         """Rotate the pairs of `x`.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from posattn import contract
 from posattn.torch.attention.masks import transformed
 from posattn.torch.position import sinusoidal
-from posattn.torch.position.tables import alike, doubles, table
+from posattn.torch.position.tables import doubles, table
 from posattn.torch.validated import validated
 
 __all__ = [
@@ -22,8 +22,6 @@ __all__ = [
     "weight_to_half",
     "weight_to_interleaved",
 ]
-
-FEW = 8  # tokens of a step, whose rotation takes calls and not numbers
 
 
 @validated
@@ -138,18 +136,11 @@ class Rotary:
 
 
 def rotate_alike(rotary, query, key, positions):
-    """Queries and keys of the same tokens, rotated by a `Rotary` whose sines are computed once."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    at = positions[..., None, :]
-    waves = alike(
-        lambda: [wave.to(wide) for wave in _waves_of(rotary, query, at)],
-        positions,
-        *(rotary, query.shape[-1], wide),
-    )
-    if not torch.compiler.is_compiling() and query.shape[-2] <= FEW:
-        heads = [x.shape[-3] for x in (query, key)]
-        both = torch.cat([query, key], dim=-3)
-        return rotate_by(both, *waves, rotary.layout).split(heads, dim=-3)
+    """Queries and keys of the same tokens, rotated by one `Rotary`: in steps, where calls cost most, at once."""
+    waves = _waves_of(rotary, query, positions)
+    if not torch.compiler.is_compiling() and query.shape[-2] <= 8:
+        both = rotate_by(torch.cat([query, key], -3), *waves, rotary.layout)
+        return both.split([query.shape[-3], key.shape[-3]], -3)
     return tuple(rotate_by(x, *waves, rotary.layout) for x in (query, key))
 
 
@@ -166,9 +157,8 @@ def _waves_of(rotary, x, positions):
 
 def _waves(x, positions, frequencies, factor):
     """Cosines and sines of the angles."""
-    if positions is None:
-        positions = torch.arange(x.shape[-2], device=x.device)
-    angles = positions.double()[..., None] * frequencies.double()
+    where = torch.arange(x.shape[-2], device=x.device) if positions is None else positions
+    angles = where.double()[..., None] * frequencies.double()
     cos, sin = angles.cos(), angles.sin()
     return (cos, sin) if factor == 1 else (factor * cos, factor * sin)
 

@@ -97,10 +97,7 @@ def look_up(table, query_positions, key_positions, height, width):
     for name, p in (("query", query_positions), ("key", key_positions)):
         known = not (torch.compiler.is_compiling() or p.is_meta)
         contract.window_positions(f"{name}_positions", p, height, width, known=known)
-    query, key = (
-        query_positions.long()[..., :, None],
-        key_positions.long()[..., None, :],
-    )
+    query, key = (query_positions.long()[..., :, None], key_positions.long()[..., None, :])
     row = query // width - key // width + height - 1
     column = query % width - key % width + width - 1
     outside = (torch.minimum(query, key) < 0) | (

@@ -1,7 +1,5 @@
 """Tables of numbers that a scheme makes where it is used, and once for each device."""
 
-import threading
-from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
@@ -9,8 +7,6 @@ import torch
 from posattn.torch.attention.masks import transformed
 
 __all__ = []
-
-_call = threading.local()
 
 
 def table(make, *numbers, **options):
@@ -37,26 +33,6 @@ def _is_watched():
         or transformed()
         or torch._C._len_torch_dispatch_stack() > 0
     )
-
-
-@contextmanager
-def one_call():
-    """Within it `alike` keeps what it makes, since the layers of a model ask for the same."""
-    _call.kept = {}
-    try:
-        yield
-    finally:
-        _call.kept = None
-
-
-def alike(make, array, *key):
-    """`make()`, which is kept for the same array and key within one call of a model."""
-    if _is_watched() or (kept := getattr(_call, "kept", None)) is None:
-        return make()
-    place = id(array), *key
-    if place not in kept:
-        kept[place] = make(), array  # which keeps its number
-    return kept[place][0]
 
 
 def doubles(numbers, *, device=None):

@@ -1,0 +1,108 @@
+"""What cells computed is kept, and pages are read again that warned, or whose making changed."""
+
+import os
+import pickle
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from nbformat import v4 as notebook
+
+from docs._ext.book import kept, kernels, reading
+from posattn import reference
+from tests.build import books
+from tests.build.books import cell
+
+
+def test_a_hash_is_of_names_and_contents(monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "ROOT", tmp_path)
+    path, seen = tmp_path / "src" / "one.py", []
+    path.parent.mkdir()
+    for text in ("1", "2", "1"):
+        path.write_text(text)
+        kept.state.cache_clear()
+        seen.append(kept.state("src"))
+    path.rename(path.with_name("two.py"))
+    kept.state.cache_clear()
+    assert [seen.index(one) for one in seen] == [0, 1, 0]
+    assert kept.state("src") not in seen
+    kept.state.cache_clear()
+
+
+def test_cells_run_again_only_when_they_or_what_they_use_has_changed(monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setenv(kept.WRITES, "")  # and take it back
+
+    def run(made, **options):
+        ran.append(made)
+        made.cells[0].outputs = [notebook.new_output("stream", text=f"run {len(ran)}")]
+        Path(os.environ[kept.WRITES]).write_bytes(pickle.dumps(({}, {})))
+        return SimpleNamespace(err=None)
+
+    def printed(source="print(1)", page="one"):
+        made = notebook.new_notebook(cells=[notebook.new_code_cell(source)])
+        env = SimpleNamespace(docname=page, config=SimpleNamespace(book_page="one"))
+        env.note_reread = lambda: ran.append(page)
+        kernels.execute(env, tmp_path, made, cwd=".")
+        return "".join(output.text for output in made.cells[0].outputs)
+
+    monkeypatch.setattr(kernels, "single_nb_execution", run)
+    assert [printed(), printed(), printed("print(2)"), printed()] == [
+        *("run 1", "run 1", "run 2", "run 1")
+    ]
+    assert printed("print(3)", "two") == ""
+    assert ran[-1] == "two"
+    monkeypatch.setattr(kept, "state", lambda *names: "changed")
+    assert printed() == "run 4"
+
+
+def test_values_come_back_and_what_cannot_be_pickled_is_left_out():
+    found = kept.pickled({"slopes": reference.alibi_slopes(2), "lock": threading.Lock()})
+    assert kept.Names(found).slopes.tolist() == [2**-4, 2**-8]
+    with pytest.raises(AttributeError, match="no cell has kept lock"):
+        kept.Names(found).lock  # noqa: B018
+
+
+BROKEN = """Executing notebook failed: CellExecutionError
+------------------
+import numpy
+import nowhere
+------------------
+
+\x1b[31mModuleNotFoundError\x1b[39m Traceback (most recent call last)
+\x1b[36mCell\x1b[39m\x1b[36m In[7]\x1b[39m\x1b[32m, line 2\x1b[39m
+ModuleNotFoundError: No module named 'nowhere'
+ [mystnb.exec]"""
+
+
+def test_a_broken_cell_is_told_in_one_line():
+    assert (
+        reading.told(BROKEN)
+        == "cell 7, line 2: ModuleNotFoundError: No module named 'nowhere'"
+    )
+
+
+def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
+    """The other page, whose cell breaks, is read without running it, and run by the next whole build."""
+    made = cell(
+        "from myst_nb import glue\nnumber = 40 + 2\nglue('sum', number, display=False)"
+    )
+    books.write(
+        tmp_path,
+        {"one": made + "{glue:text}`sum`\n", "two": cell("1 / 0") + "{glue:text}`sum`\n"},
+    )
+    one = "-D", "book_page=one"
+    out, code, said = books.build(tmp_path, "html", "one.md", options=one)
+    assert (code, said) == (0, "")
+    assert ">42</a>" in (out / "one.html").read_text("utf-8")
+    (path,) = (tmp_path / "build" / "kept").glob("*/*")
+    ((_, names, glued),) = pickle.loads(path.read_bytes())
+    assert (kept.Names(names).number, [*glued]) == (42, ["sum"])
+    for _ in range(2):
+        _, code, said = books.build(tmp_path)
+        assert code != 0
+        assert said.count("WARNING") == 1
+        assert (
+            "two.md: WARNING: cell 1, line 1: ZeroDivisionError: division by zero" in said
+        )
