@@ -136,7 +136,7 @@ class Rotary:
 
 
 def rotate_alike(rotary, query, key, positions):
-    """Queries and keys of the same tokens, rotated by one `Rotary`: in steps, where calls cost most, at once."""
+    """Queries and keys of the same tokens, rotated by one `Rotary`; at once in steps, where calls cost."""
     waves = _waves_of(rotary, query, positions)
     if not torch.compiler.is_compiling() and query.shape[-2] <= 8:
         both = rotate_by(torch.cat([query, key], -3), *waves, rotary.layout)
