@@ -1,5 +1,6 @@
 """The book's own rules: its front matter, its cells, its sources, its glossary."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -145,3 +146,27 @@ def test_a_labelled_equation_must_have_a_test():
     rules.every_labelled_equation_has_a_test(page("$$x$$"))
     with pytest.raises(AssertionError, match="eq_x has no test"):
         rules.every_labelled_equation_has_a_test(page("$$x$$ (eq_x)"))
+
+
+COMPARES = re.compile("agree|alike|close|equal|error")
+
+
+def with_itself(code):
+    """Comparisons of a thing with itself, which no fault makes fail; a call may return another each time."""
+    for node in ast.walk(ast.parse(code)):
+        sides = []
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            sides = node.args if COMPARES.search(name) else []
+        told = [ast.unparse(x) for x in sides if not isinstance(x, ast.Call)]
+        if len({*told}) < len(told):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_no_test_compares_a_thing_with_itself():
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert [*with_itself(path.read_text("utf-8"))] == [], path
+    for fault in ("got.x == got.x", "np.allclose(a, a, atol=1)", "assert_close(c, x, x)"):
+        assert len([*with_itself(f"assert {fault} and f(x) == f(x) and g(x, x)")]) == 1

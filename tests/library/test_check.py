@@ -173,7 +173,7 @@ PLANTED = {  # causes of public threads, each as code of our own
     "soft_cap_after_mask_and_bias": ("soft_cap", capped_last),
     "numbers_are_a_mask": ("ids_packing", lambda x: (np.cumsum(x > 0, -1) - 1) * (x > 0)),
     "sum_of_the_numbers": ("ids_packing", lambda x: np.cumsum(x, -1) - 1),
-    "documents_ignored": ("document_mask", packed(lambda at, before: at < at)),
+    "documents_ignored": ("document_mask", packed(lambda at, before: at < 0)),
     "documents_ignored_with_a_mask": (
         "document_mask",
         packed(restarts, with_a_mask=False),

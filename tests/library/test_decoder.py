@@ -412,13 +412,22 @@ def test_wrong_calls_are_refused(column):
 
 
 def test_dropout_draws_for_each_layer(column):
-    decoder = make(column, layer_options={"dropout_rate": 0.5})
+    drawn = []
+
+    def spy(*heads, rng=None, **options):
+        drawn.append(str(rng))
+        return column.scaled_dot_product_attention(*heads, rng=rng, **options)
+
+    decoder = make(column, layer_options={"dropout_rate": 0.5, "attention": spy})
     tokens = given(column, TOKENS)
     seeds = [column.rng(1), column.rng(1), column.rng(2), None]
     if column.name == "torch":
         decoder.eval()
         seeds = [1, 1, 2, None]
-    one, again, other, none = (column.numpy(decoder(tokens, rng=rng)) for rng in seeds)
+    at = {"positions": given(column, np.arange(TOKENS.shape[-1]))}
+    outs = (column.numpy(decoder(tokens, rng=rng, **at)) for rng in seeds)
+    one, again, other, none = outs
+    assert column.name == "reference" or len({*drawn}) == 5  # and None
     assert np.array_equal(one, again)
     assert (one != other).any()
     assert (one != none).any()

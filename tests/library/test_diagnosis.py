@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -303,8 +304,25 @@ FORGOTTEN = {
 }
 
 
+class Theirs(nn.Module):
+    """A decoder that is called as those of transformers are."""
+
+    def __init__(self, decoder):
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, input_ids, past_key_values=None, use_cache=False):
+        """Logits, and the cache if it is used."""
+        if not use_cache:
+            return SimpleNamespace(logits=self.decoder(input_ids))
+        cache = past_key_values or self.decoder.init_cache(len(input_ids), 272)
+        logits, cache = self.decoder(input_ids, cache=cache)
+        return SimpleNamespace(logits=logits, past_key_values=cache)
+
+
+@pytest.mark.parametrize("theirs", [False, True])
 @pytest.mark.parametrize("cause", FORGOTTEN)
-def test_what_a_later_call_forgets_is_named(cause):
+def test_what_a_later_call_forgets_is_named(cause, theirs):
     options = {"num_layers": 1, "num_heads": 4, "num_kv_heads": 2, "rotate": RIGHT}
     model = Decoder(40, 32, **options | FORGOTTEN[cause])
     weights = {}
@@ -312,10 +330,14 @@ def test_what_a_later_call_forgets_is_named(cause):
         own = model.blocks[0].attention.get_submodule(place).weight.data.mul_(4)
         weights[f"model.layers.0.self_attn.{place[0]}_proj.weight"] = own
     config = NORMED | {"model_type": "llama", "num_hidden_layers": 1}
-    look = partial(
-        diagnose, model, config, attention="blocks.{}.attention", weights=weights
-    )
-    found = look()
+    place = "blocks.{}.attention"
+    look = partial(diagnose, model, config, attention=place, weights=weights)
+    if theirs:
+        found = diagnose(
+            Theirs(model), config, attention=f"decoder.{place}", weights=weights
+        )
+    else:
+        found = look()
     assert cause in str(found.findings[0])
     assert found.calls == 9
     forgetful = look(
@@ -441,7 +463,7 @@ MLA = {
     },
 }  # fmt: skip
 T5 = {
-    "model_type": "mt5", "d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 1,
+    "model_type": "mt5", "d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 2,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
 }  # fmt: skip
 SHAPES = {
@@ -470,17 +492,21 @@ def test_latent_attention_and_buckets_are_compared(config, changed, said, key):
     model, weights = nn.Module(), {}
     model.embed, model.parts = nn.Embedding(40, 32), nn.ModuleList()
     for layer in plan.layers:
-        names = NAMES[plan.model_type]
+        names, part = NAMES[plan.model_type], nn.Identity()
         for name, shape in SHAPES[plan.model_type].items():
+            if layer.index % 2 and name == "relative_attention_bias":
+                continue  # that of its stack
             array = torch.randn(shape, generator=torch_rng) / 2
             weights[f"{names.place(plan, layer.index)}{name}.weight"] = array
+            part.add_module(name, nn.Identity())
+            part.get_submodule(name).weight = nn.Parameter(array)
         built = kind.from_config(plan, layer.index, weights=weights)
-        part = nn.Identity()
-        part.forward = partial(built, causal=layer.causal)
+        last, causal = part.get_submodule(names.separate[3]), layer.causal
+        part.forward = lambda x, f=built, last=last, c=causal: last(f(x, causal=c))
         model.parts.append(part)
     model.forward = lambda tokens: [part(model.embed(tokens)) for part in model.parts]
     tokens = torch.randint(0, 40, (2, 40), generator=torch_rng)
-    found = diagnose(model, config, tokens, attention="parts.{}", weights=weights)
+    found = diagnose(model, config, tokens, attention="parts.{}")
     assert agreeing(found) == [not said] * len(plan.layers)
     for line in found.findings:
         assert not said or line.causes[0].startswith(said)
@@ -607,8 +633,11 @@ def test_packed_rows_are_drawn():
         assert tuple(x.partition(":")[0] for x in found.findings[0].causes) == cause
         assert [row.survives for row in found.rows] == [model.apart]
         assert found.agrees == model.apart
+    right = diagnose(model, config := scaled() | {"rope_scaling": None})
+    assert right.agrees
+    assert not replace(right, rows=found.rows).agrees
     with pytest.raises(UsageError, match="packed needs a decoder"):
-        diagnose(model, scaled(), {"input_ids": torch.ones(1, 9)}, packed=True)
+        diagnose(model, config, {"input_ids": torch.ones(1, 9)}, packed=True)
 
 
 def test_a_model_is_left_as_it_was():

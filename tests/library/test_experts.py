@@ -49,6 +49,23 @@ def test_a_router_picks_and_weighs(column, case):
     assert_close(column, got, np.array([want], float))
 
 
+@pytest.mark.parametrize("column", [torch_column, jax_column])
+def test_a_router_in_bfloat16_weighs_in_float32(column):
+    name = "model.layers.1.mlp.gate.e_score_correction_bias"
+    shifts, logits = np.arange(COUNT) / 999, 4 * draw(3, 2, 5, COUNT).astype(np.float32)
+    arrays = checkpoint("glm4_moe") | {name: shifts.astype(np.float32)}
+    convert, kind = torch.tensor, torch.bfloat16
+    if column is jax_column:
+        convert, kind = jnp.asarray, jnp.bfloat16
+    weights = {name: convert(x) for name, x in arrays.items()}
+    made = column.Decoder.from_config(GLM, weights=weights, dtype=kind)
+    own = made.blocks[1].feed_forward
+    routed = (jax_experts if column is jax_column else torch_experts).routed
+    got = routed(convert(logits, dtype=kind), own.correction, own.mixture)
+    want = reference_experts.routed(logits.astype(float), shifts, own.mixture)
+    assert error(np.asarray(got), want) <= 1e-6
+
+
 SIZES = {
     "vocab_size": 11,
     "hidden_size": DIM,

@@ -120,7 +120,7 @@ def test_a_layer_reads_what_its_indexer_selects(column):
     assert (apart[COUNT:] > 1e-3).all()
 
 
-@pytest.mark.parametrize("cuts", [(0, N), (0, 6, 8, 9, N)], ids=len)
+@pytest.mark.parametrize("cuts", [(0, N), (0, 6, 6, 8, 9, N)], ids=len)
 def test_chunks_and_steps_behind_padding_are_the_prompt(column, cuts):
     layer = layer_of(column, made(column))
     alone = column.numpy(layer(column.array(X[:1, 3:]), causal=True))

@@ -124,6 +124,13 @@ def test_what_has_no_such_keyword_is_not_asked():
     told = {row.name: str(row) for row in survives(lambda tokens: decoder(tokens))}
     assert "not asked: it returns no cache" in told["prompt in chunks"]
     assert "not asked: it has no generate" in told["beams"]
+
+    class Bare(Small):
+        def forward(self, input_ids, cache=None, use_cache=False):
+            return super().forward(input_ids, cache=cache, use_cache=use_cache)
+
+    (row,) = survives(Bare("from 0"), "own loop")
+    assert (row.survives, row.cause) == (False, "")  # its cause cannot be asked
     with pytest.raises(UsageError, match=r"model cannot be run on tokens .1, 3."):
         survives(nn.Linear(1, 1))
 
@@ -133,8 +140,11 @@ def test_the_command_tells_what_survives(tmp_path, monkeypatch, capsys):
     (tmp_path / "models_to_ask.py").write_text(
         "from tests.library.test_survival import Small\n"
         "leaks, right = Small('leak'), Small()\n"
+        "def plain(): return lambda tokens: right(tokens).logits\n"
     )
     assert main(["diagnose", "models_to_ask.py:leaks"]) == 1
     assert "packed rows                 differs by" in capsys.readouterr().out
     assert main(["diagnose", "models_to_ask.py:right", "--packed"]) == 0
     assert capsys.readouterr().out == "packed rows                 equal\n"
+    assert main(["diagnose", "models_to_ask.py:plain", "--packed"]) == 1
+    assert "not asked: it takes no position_ids" in capsys.readouterr().out

@@ -54,8 +54,8 @@ def tell(chosen):
             raise UsageError(f"{chosen.model} cannot be called: {said(error)}") from None
     if chosen.config is None:
         rows = survives(model, "packed" * chosen.packed)
-        differ = not all(row.survives for row in rows)
-        return "\n".join(map(str, rows)), DIFFER if differ else AGREE
+        asked = [row.survives for row in rows if row.error is not None]
+        return "\n".join(map(str, rows)), AGREE if asked and all(asked) else DIFFER
     found = diagnose(
         model,
         chosen.config,

@@ -275,10 +275,10 @@ def rule_of(cache, positions, follow):
 
 def _written(cache, key, value, positions, start):
     """Keep tokens of each example from one slot on."""
-    slots = slice(start, start + key.shape[-2])
-    cache.key[..., slots, :] = key
-    cache.value[..., slots, :] = value
-    cache.positions[..., slots] = positions
+    n = key.shape[-2]
+    cache.key.narrow(-2, start, n).copy_(key)
+    cache.value.narrow(-2, start, n).copy_(value)
+    cache.positions.narrow(-1, start, n).copy_(positions)
     return cache
 
 

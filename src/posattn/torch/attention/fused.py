@@ -62,9 +62,9 @@ def kernel(query, key, value, mask, causal, scale):
     grouped = {}
     if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
         grouped = {"enable_gqa": True}  # of open sizes the comparison would be no bool
-    lift = (None,) * (4 - query.ndim)
-    query, key, value = query[lift], key[lift], value[lift]
+    if lift := (None,) * (4 - query.ndim):
+        query, key, value = query[lift], key[lift], value[lift]
     mask = None if mask is None else mask[(None,) * (4 - mask.ndim)]  # else it is not fused
     options = {"attn_mask": mask, "is_causal": causal, "scale": scale}
     out = functional.scaled_dot_product_attention(query, key, value, **options, **grouped)
-    return out[(0,) * len(lift)]
+    return out[(0,) * len(lift)] if lift else out

@@ -136,9 +136,11 @@ class Rotary:
 
 
 def rotate_alike(rotary, query, key, positions):
-    """Queries and keys of the same tokens, rotated by a `Rotary` whose sines are computed once."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    waves = [wave.to(wide) for wave in _waves_of(rotary, query, positions)]
+    """Queries and keys of the same tokens, rotated by one `Rotary`; at once in steps, where calls cost."""
+    waves = _waves_of(rotary, query, positions)
+    if not torch.compiler.is_compiling() and query.shape[-2] <= 8:
+        both = rotate_by(torch.cat([query, key], -3), *waves, rotary.layout)
+        return both.split([query.shape[-3], key.shape[-3]], -3)
     return tuple(rotate_by(x, *waves, rotary.layout) for x in (query, key))
 
 
@@ -155,9 +157,8 @@ def _waves_of(rotary, x, positions):
 
 def _waves(x, positions, frequencies, factor):
     """Cosines and sines of the angles."""
-    if positions is None:
-        positions = torch.arange(x.shape[-2], device=x.device)
-    angles = positions.double()[..., None] * frequencies.double()
+    where = torch.arange(x.shape[-2], device=x.device) if positions is None else positions
+    angles = where.double()[..., None] * frequencies.double()
     cos, sin = angles.cos(), angles.sin()
     return (cos, sin) if factor == 1 else (factor * cos, factor * sin)
 
