@@ -51,6 +51,7 @@ nitpick_ignore_regex = [
 ]
 numfig = True
 default_role = "code"
+python_maximum_signature_line_length = 88
 # there are no stubs, and it would import every module to look for some
 autosummary_generate = False
 

@@ -36,6 +36,7 @@ bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 numfig = True
+python_maximum_signature_line_length = 88
 nb_execution_mode = "force"
 nb_execution_show_tb = True
 nb_execution_timeout = 300

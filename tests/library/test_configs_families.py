@@ -38,8 +38,6 @@ WIDER = {str(k): {"head_dim": 512, "num_key_value_heads": 4} for k in (1, 3, 5)}
 FALCON = {"alibi": True, "new_decoder_architecture": True, "num_kv_heads": 8}
 GLM45 = LLAMA | {"model_type": "glm4_moe", "partial_rotary_factor": 0.5}
 
-HUNYUAN = LLAMA | {"model_type": "hunyuan_v1_dense", "rope_theta": 1e4}
-STATIC = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
 
 STEP = SIZES | {"model_type": "step3p5", "num_key_value_heads": 2, "head_dim": 16,
     "layer_types": [FULL, SLIDING] * 4, "sliding_window": 8, "rope_theta": [5e6, 1e4] * 4,
@@ -102,7 +100,6 @@ READ = [
     (LLAMA | {"model_type": "minimax_m3", "layer_types": ["minimax_m3_sparse"] * 6}, 0, "in blocks of 128"),
     (LLAMA | {"model_type": "lfm2", "full_attn_idxs": [2]}, 2, "full attention, rotary base 10000"),
     ({"model_type": "gemma3", "text_config": LLAMA}, 0, "over 4096 positions, rotary base 10000, halves"),
-    (HUNYUAN | {"rope_scaling": STATIC}, 0, "base 10000, halves, scaled by 1000 by NTK;"),
     (DEBERTA, 0, "terms p2c and c2p of offsets up to 512; scores times 0.144338"),
     (DEBERTA | {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}, 0,
         "offsets up to 512 in 256 buckets on each side"),
@@ -119,7 +116,6 @@ READ = [
     (changed("gemma-4", attention_k_eq_v=False), 5, "16 heads, 8 of keys"),
     (changed("gemma-4", num_kv_shared_layers=2, **GEMMA4), 5, "keys and values of layer 3"),
     (changed("command-r", use_qk_norm=True), 0, "query and key norms"),
-    (LLAMA | {"model_type": "hunyuan_v1_dense"}, 0, "norms after the rotation; 4 heads, 2 of keys"),
     (changed("olmo", clip_qkv=8.0), 0, "projections clipped at 8"),
     (changed("exaone-4", sliding_window=None, layer_types=...), 3, "full attention, rotary base"),
     (changed("exaone-4", layer_types=...), 3, "full attention, no position"),

@@ -446,6 +446,11 @@ def test_a_window_of_one_can_only_be_too_large():
     names = {fault.name for fault in vectors["faults"]}
     assert "window_one_too_large" in names
     assert "window_one_too_small" not in names
+    both = planned(RECORDS["ModernBERT base"], layer=1)[
+        "faults"
+    ]  # two keys are one too many
+    (large,) = [fault for fault in both if fault.name == "window_one_too_large"]
+    assert "too large on each side" in large.sentence
 
 
 def test_what_cannot_be_checked_is_one_line(vectors_of):

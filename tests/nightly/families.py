@@ -57,7 +57,7 @@ SIZES = {  # what a key holds is replaced by, if it holds a number
 }
 OWN = {  # of one family, whose class leaves it open, or fixes what then must fit
     "bamba": {"attn_layer_indices": [1, 4]},
-    "dbrx": {"attn_config": {"rope_theta": 1e4}},
+    "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8}},
     "gpt_neo": {"attention_types": [[["global", "local"], DEPTH // 2]]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (DEPTH // 2)},
     "plbart": {"d_model": 12 * HEAD},

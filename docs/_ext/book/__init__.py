@@ -7,6 +7,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
   without it two processes end in `KeyError: 0` (0.4.0, nine pages).
 - `api`: a port's class has the signature of its source, until autodoc sees it behind a mocked base class.
+- `api`, `LongSignatures`: until Sphinx puts no `dl` into the `dt` of one (sphinx-doc/sphinx#11011).
 - `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
   highlighted as on the site, until it has a setting for that; the last column of its slides is closed, until
   its writer does so.
@@ -22,6 +23,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
 - `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
   refused connection again there too; its socket of a network does, but takes 90 ms for an equation.
+- `site`: Node ends when its input does, until it does not outlive a start in vain, or a build that is killed.
 - `site`: pages with equations are written one after the other, until Node answers several processes.
 - `site`: pages lose styles and scripts that they do not need, until MyST-NB, sphinx-design, sphinx-proof,
   sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).

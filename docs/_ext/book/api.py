@@ -11,7 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from numpy.typing import ArrayLike
+from sphinx import addnodes
 from sphinx.errors import ExtensionError
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.typing import stringify_annotation
 
 PACKAGE = Path(importlib.util.find_spec("posattn").origin).parent
@@ -175,6 +177,19 @@ def sign_ports(app, what, name, obj, options, signature, returns):
     return f"({ast.unparse(make.args)})", None
 
 
+class LongSignatures(SphinxPostTransform):
+    """Let the style sheet set a long signature in lines: Sphinx writes a list where none may stand."""
+
+    default_priority = 300
+    formats = ("html",)
+
+    def run(self, **kwargs):
+        """Mark what is long."""
+        for parameters in self.document.findall(addnodes.desc_parameterlist):
+            if parameters.attributes.pop("multi_line_parameter_list", False):
+                parameters.parent["classes"].append("long")
+
+
 def tidy(app, pagename, templatename, context, doctree):
     """Ask search engines to pass over the pages of source code, and list functions without `()`."""
     context["toc"] = context.get("toc", "").replace("()</span>", "</span>")
@@ -189,5 +204,6 @@ def setup(app):
     app.connect("autodoc-process-docstring", inline_math)
     app.connect("autodoc-process-signature", name_types)
     app.connect("autodoc-process-signature", sign_ports, priority=400)
+    app.add_post_transform(LongSignatures)
     app.connect("html-page-context", tidy)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

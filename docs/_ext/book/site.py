@@ -6,6 +6,7 @@ What a page's head says besides, and the names of its landmarks, stand in `docs/
 import base64
 import hashlib
 import logging
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -39,6 +40,8 @@ POLICY = (
 FURO = Path(furo.__file__).with_name("theme") / "furo" / "base.html"
 INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 HIDDEN = {"404", "search", "genindex"}
+# Node ends with the build, and when it was started in vain: then nobody holds the other side of its input.
+ENDS = "data:text/javascript,process.stdin.on('end',()=>process.exit()).resume()"
 
 
 def prepare(app):
@@ -57,6 +60,7 @@ def prepare(app):
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # for a busy machine
     katex.KaTeXServer.start_server_process = start_node
+    os.environ["NODE_OPTIONS"] = f'--import "{ENDS}"'
 
 
 def start_node(folder, timeout, start=katex.KaTeXServer.start_server_process):

@@ -67,9 +67,8 @@ class Checkpoint(Mapping):
         mapped, start, said = self._places[name]
         if said["dtype"] not in DTYPES:
             known = ", ".join(DTYPES)
-            raise ValueError(
-                f"weights have {name!r} of dtype {said['dtype']}; known are {known}"
-            )
+            wrong = f"weights have {name!r} of dtype {said['dtype']}; known are {known}"
+            raise ValueError(wrong)
         shape, first = said["shape"], start + said["data_offsets"][0]
         array = self._read(mapped, DTYPES[said["dtype"]], math.prod(shape), first)
         return array.reshape(shape)

@@ -225,9 +225,8 @@ def built(keys, layer):
         as_latent(layer)
     elif layer.delta is None:
         if layer.kind not in ATTENTION:
-            raise keys.error(
-                f"layer {layer.index} is {layer.kind}, which a Decoder does not build"
-            )
+            wrong = f"layer {layer.index} is {layer.kind}, which a Decoder does not build"
+            raise keys.error(wrong)
         as_heads(replace(layer, kv_layer=None))
 
 
@@ -295,9 +294,8 @@ def read(state, source, shape):
         rows = array.shape[0] // 2
         array = array[source.half * rows : (source.half + 1) * rows]
     if tuple(array.shape) != tuple(shape):
-        raise ValueError(
-            f"{source.name!r} must give an array of shape {tuple(shape)}, got {tuple(array.shape)}"
-        )
+        wrong = f"{source.name!r} must give an array of shape {tuple(shape)}, got {tuple(array.shape)}"
+        raise ValueError(wrong)
     return array + source.plus if source.plus else array
 
 

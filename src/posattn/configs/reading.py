@@ -3,7 +3,7 @@
 import difflib
 import json
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from posattn import contract
@@ -27,7 +27,7 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
     "shares_values",
 )
 NESTED = [f"{n}_config" for n in ("text", "llm", "language", "thinker")]
-NESTED += ["llm_cfg", "decoder"]
+NESTED += ["llm_cfg", "decoder", "transformer_layer_config"]
 GIVE = (
     "give the path of a config.json, of a params.json, of their folder or of a .gguf file"
 )
@@ -94,13 +94,22 @@ def planned(keys, layers):
 def layers_of(keys):
     """The layers that the family reads; an error also says what the configuration left to the class."""
     try:
-        return FAMILIES[keys.family](keys)
+        layers = FAMILIES[keys.family](keys)
     except ValueError as error:
         if not keys.defaulted:
             raise
         name, given = defaults_of(keys.family)[0], listed(keys.defaulted.items())
         given = f"By default of {name}, {given}: add what should be otherwise"
         raise ValueError(f"{error}. {given}") from None
+    causal = keys.flag("is_causal", absent=True)
+    return layers if causal else tuple(map(both_ways, layers))
+
+
+def both_ways(layer):
+    """The layer without a causal mask, which transformers' windows then have on either side in full."""
+    if not layer.causal or layer.kind not in ATTENTION[:2]:  # whose masks don't ask
+        return layer
+    return replace(layer, causal=False, window=layer.window and layer.window + 1)
 
 
 def opened(config, *, part=None, length=None, known=FAMILIES):
@@ -108,7 +117,9 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
     values = content(config)
     if part is not None:
         values = _tower(values, part)
-    model_type, towers = _model_type(values, ""), _towers(values)
+    inside = any(values.get(name) is not None for name in NESTED)
+    model_type = values.get("model_type") if inside else _model_type(values, "")
+    towers = _towers(values)
     while inner := next((n for n in NESTED if values.get(n) is not None), None):
         nested = _plain(values[inner])
         if not isinstance(nested, dict):

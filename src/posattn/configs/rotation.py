@@ -19,6 +19,7 @@ METHODS = {  # what each must say, and what it may
     "proportional": ((), ("factor",)),
 }
 OTHER_NAMES = {"su": "longrope", "mrope": "default", "axial": "default"}
+OTHER_NAMES |= {"telechat3-yarn": "yarn"}
 OUTSIDE = ("rope_theta", "partial_rotary_factor")  # of the dictionary, in the older form
 SHAPE = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")
 NARROW = 1e-6  # a blend so narrow that no pair lies inside

@@ -20,9 +20,12 @@ UNLIKE = {
     # whose partial_rotary_factor transformers drops, so that it cannot rotate
     *("GLM4V-sophgo", "glm-4.1v"),
     *("dinov3", "dinov3-vitb16"),  # see checks_towers.py
+    *("Qwen3.8-27B-DFlash2", "GLM-5.3-DFlash2"),  # whose mask alone is not causal
+    # whose classes refuse a whole kda_lower_bound, put a base for null, and read no thinker_config
+    *("Edge0-8B-A1B-preview", "olmo-hybrid-tiny-docs", "Qwen3-ASR-0.6B"),
     "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
     # whose text model AutoModel does not make
-    *("Llama3_2-Vision-sophgo", "llama-3.2-vision"),
+    *("Llama3_2-Vision-sophgo", "llama-3.2-vision", "Muse-Glimmer-30B", "PaddleOCR-VL-1.5"),
 }
 WHOLE = {name: told["config"] for name, told in RELEASED.items() if "part" not in told}
 STORED = records.CLASSES | records.FILES | WHOLE

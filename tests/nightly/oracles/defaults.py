@@ -22,6 +22,7 @@ TABLES = ("equal.json", "encoders.json", "diffusion.json", "decoders.json", "tol
 MODULES = ("decoders.py", "experts.py")
 BASES = {  # of classes that rotate each kind of layer by another: the keys of older files
     "gemma3_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
+    "gemma3n_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
     "mimo_v2_flash": {"rope_theta": "full_attention", "swa_rope_theta": "sliding_attention"},
     "step3p5": {"rope_theta": "full_attention"},
     "modernbert": {"global_rope_theta": "full_attention", "local_rope_theta": "sliding_attention"},

@@ -19,7 +19,7 @@ COMPRESSED = {
 }
 
 
-def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6):
+def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6, named=True):
     """A layer of latent attention, whose last entries rotate.
 
     Args:
@@ -28,6 +28,7 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6):
         interleaved: whether neighbors rotate, not halves.
         turns: whether anything does.
         eps: of the norms of latent vectors.
+        named: whether `head_dim` and `partial_rotary_factor` are of what rotates.
     """
     rank = keys.count("q_lora_rank", null=ranked, most=2**16)
     if rank is REQUIRED:
@@ -42,6 +43,10 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6):
     )
     width = widths.content_dim + widths.rotary_dim
     keys.only("qk_head_dim", width)
+    if not named:
+        name, found = rotary.section_of(keys)
+        found["partial_rotary_factor"] = None
+        keys = keys.without("head_dim", "partial_rotary_factor").changed(**{name: found})
     keys.only("head_dim", widths.rotary_dim)
     layer = stack.plain(keys, head_dim=False, each=width)
     if layer.num_kv_heads != layer.num_heads:
@@ -237,17 +242,15 @@ def rates_of_v4(keys):
     given = keys.sequence("compress_ratios", absent=None, among=tuple(COMPRESSED))
     if given is not None:
         if len(given) < count:
-            raise keys.error(
-                f"compress_ratios must hold {count} entries or more, got {len(given)}"
-            )
+            wrong = f"compress_ratios must hold {count} entries or more, got {len(given)}"
+            raise keys.error(wrong)
         return given[:count]  # the rest is of layers that predict further tokens
     kind = stack.kinds(keys, among=tuple(COMPRESSED.values()))
     rates = keys.section("compress_rates") or {}
     for rate, name in COMPRESSED.items():
         if rate and rates.get(name, rate) != rate:
-            raise keys.error(
-                f"compress_rates[{name!r}] is known only as {rate}, got {rates[name]!r}"
-            )
+            wrong = f"compress_rates[{name!r}] is known only as {rate}, got {rates[name]!r}"
+            raise keys.error(wrong)
     numbers = {name: rate for rate, name in COMPRESSED.items()}
     return [numbers[name] for name in kind]
 
@@ -267,6 +270,9 @@ def turning_of_v4(keys, head_dim, window_only):
         rope = rotary.rotation(keys, head_dim, kind=kind, partial=True, **options)
         return replace(rope, last=True)
     older = keys.without("partial_rotary_factor")
+    if apart := dict(keys.section("compress_rope_parameters") or {}):
+        apart.pop("partial_rotary_factor", None)
+        older = older.without("rope_scaling").changed(rope_parameters=apart)
     if window_only:
         older = older.without("rope_scaling", "rope_parameters")
     name, told = rotary.section_of(older)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from posattn.configs.defaults import origin_of
 from posattn.configs.families import rotary, stack
 from posattn.configs.families.deepseek import INDEXED, latent, of_indexer, shared_choices
 from posattn.configs.families.llama import RMS, layer_of, norm_of
@@ -91,14 +92,14 @@ def olmo_hybrid(keys):
     turns = "rope_theta" in keys.values or told.get("rope_theta") is not None
     if not turns:
         keys.ignore("rope_parameters")
+        keys.notes += (f"no base, for which {origin_of(keys.family)} puts 10000",)
     rope = rotary.rotation(keys, layer.head_dim) if turns else None
-    key_heads = keys.count(
-        "linear_num_key_heads", absent=layer.num_heads, null=layer.num_heads
-    )
+    many = {"absent": layer.num_heads, "null": layer.num_heads}
+    key_heads = keys.count("linear_num_key_heads", **many)
     width = 3 * layer.dim // (4 * key_heads)
     width = keys.count("linear_key_head_dim", absent=width, null=width)
     delta = Delta(
-        keys.count("linear_num_value_heads", absent=layer.num_heads, null=layer.num_heads),
+        keys.count("linear_num_value_heads", **many),
         key_heads,
         width,
         keys.count("linear_value_head_dim", absent=2 * width, null=2 * width),

@@ -12,6 +12,7 @@ from posattn.configs.rotation import TRAINED
 
 __all__ = ["FAMILIES", "RMS", "decoder", "layer_of", "norm_of", "required"]
 
+DENOISED = "blocks of {block_size} tokens in both directions while they are denoised"
 RMS = {"kind": "rms", "eps": "rms_norm_eps"}
 
 
@@ -101,13 +102,13 @@ def decoder(keys, *, only=(), ignored=(), window=False, methods=None, rope=None,
     return stack.equal(keys, layer, rope=rope)
 
 
-def ministral3(keys):
+def ministral3(keys, told=""):
     """Ministral 3 and Devstral 2: the window of Mistral, and queries that grow with the position."""
     options = dict(keys.section("rope_parameters", absent=REQUIRED))
     scale, floor = options.pop("llama_4_scaling_beta", 0), options.get(TRAINED)
     options.pop("max_position_embeddings", None)
     inner = keys.changed(rope_parameters=options)
-    layers = decoder(inner, bias=False, window=True)
+    layers = decoder(inner, bias=False, window=True, told=told)
     if not scale:
         return layers
     scale = keys.finite("llama_4_scaling_beta", scale)
@@ -133,7 +134,7 @@ def hunyuan(keys):
     if options.get("alpha") and "dynamic" in methods:
         kept = {key: options[key] for key in ("rope_theta",) if key in options}
         kept |= {"rope_type": "ntk", "factor": options["alpha"]}
-        keys = keys.changed(**{name: kept})
+        keys = keys.without("rope_parameters", "rope_scaling").changed(**{name: kept})
     return decoder(keys, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
 
 
@@ -153,5 +154,6 @@ FAMILIES = {
     "hunyuan_v1_dense": hunyuan,
     "hunyuan_v1_moe": hunyuan,
     "ministral3": ministral3,
+    "nemotron_labs_diffusion": partial(ministral3, told=DENOISED),
     "phimoe": phimoe,
 }

@@ -26,9 +26,8 @@ BASE = {"rope_theta": 1e4}  # of those that have no key for it
 def gpt2(keys, groups=False):
     """GPT-2: a learned table at the input. SantaCoder and StarCoder can have one head of keys."""
     layer = stack.offset(stack.alone(keys, dim=("n_embd", "hidden_size")))
-    layer = replace(
-        layer, table=("learned", keys.count("n_positions", "max_position_embeddings"))
-    )
+    size = keys.count("n_positions", "max_position_embeddings")
+    layer = replace(layer, table=("learned", size))
     by_place = not groups and keys.flag("scale_attn_by_inverse_layer_idx", absent=False)
     if groups and keys.flag("multi_query"):
         layer = replace(layer, num_kv_heads=1)
@@ -84,9 +83,8 @@ def mpt(keys):
 def falcon(keys):
     """Falcon: one head of keys, or a few, or as many; ALiBi or a rotation."""
     layer = stack.alone(keys, dim=("hidden_size", "n_embed"))
-    few = keys.count(
-        "num_kv_heads", "n_head_kv", absent=layer.num_heads, null=layer.num_heads
-    )
+    all_of = {"absent": layer.num_heads, "null": layer.num_heads}
+    few = keys.count("num_kv_heads", "n_head_kv", **all_of)
     grouped = keys.flag("new_decoder_architecture")
     one = keys.flag("multi_query", absent=False if grouped else REQUIRED)
     groups = few if grouped else 1 if one else layer.num_heads
@@ -118,9 +116,8 @@ def chatglm(keys):
     """
     keys.only("original_rope", True)
     keys.ignore("apply_query_key_layer_scaling", "attention_softmax_in_fp32")
-    layer = stack.plain(
-        keys, grouped=False, head_dim=False, each=keys.count("kv_channels", most=2**16)
-    )
+    each = keys.count("kv_channels", most=2**16)
+    layer = stack.plain(keys, grouped=False, head_dim=False, each=each)
     many = keys.flag("add_bias_linear", absent=False)
     some = many or keys.flag("add_qkv_bias", absent=False)
     if keys.flag("multi_query_attention", absent=False):
@@ -136,9 +133,8 @@ def chatglm(keys):
 
 def qwen(keys):
     """The first Qwen: beyond the trained length the base grows with it, and queries with their position."""
-    layer = stack.alone(
-        keys, dim=("hidden_size", "n_embd"), each=keys.count("kv_channels", most=2**16)
-    )
+    each = keys.count("kv_channels", most=2**16)
+    layer = stack.alone(keys, dim=("hidden_size", "n_embd"), each=each)
     keys.ignore("n_positions", "max_position_embeddings", "scale_attn_weights")
     keys.only("pos_emb", "rotary")
     trained = keys.count("seq_length", most=2**62)
@@ -158,9 +154,8 @@ def qwen(keys):
         use_output_bias=not keys.flag("no_bias"),
     )
     if keys.flag("use_logn_attn"):
-        layer = replace(
-            layer, temperature=Temperature(trained, 1 / math.log(trained), smooth=True)
-        )
+        growing = Temperature(trained, 1 / math.log(trained), smooth=True)
+        layer = replace(layer, temperature=growing)
     return stack.equal(keys, layer)
 
 

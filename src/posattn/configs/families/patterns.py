@@ -1,6 +1,7 @@
 """Decoders whose layers differ by a pattern: in what they see, how they rotate, or whether they do."""
 
 from dataclasses import replace
+from functools import partial
 
 from posattn.configs.families import rotary, stack
 from posattn.configs.families.llama import RMS, layer_of
@@ -11,6 +12,20 @@ from posattn.configs.layers import Norm, Temperature
 __all__ = ["FAMILIES"]
 
 RATES = {"rope_theta": "rope_theta", "partial_rotary_factors": "partial_rotary_factor"}
+
+
+def gemma3n(keys):
+    """Gemma 3n: the bases of Gemma 3, unscaled scores, norms of values, and shared keys and values."""
+    keys.ignore("final_logit_softcapping")
+    layer = layer_of(keys, norm=RMS)
+    layer = replace(layer, scale=1.0, value_norm=replace(layer.key_norm, learned=False))
+    bases = {FULL: "rope_theta", SLIDING: "rope_local_base_freq"}
+    options = {"bases": bases, "unscaled": (SLIDING,)}
+    rope = partial(rotary.rotation_of, keys, layer.head_dim, **options)
+    kind = stack.kinds(keys, stack.all_but(5))
+    own = len(kind) - keys.count("num_kv_shared_layers", least=0, most=len(kind))
+    layers = enumerate(stack.patterned(keys, layer, stack.all_but(5), rope))
+    return tuple(replace(a, kv_layer=owner(keys, kind, k, own)) for k, a in layers)
 
 
 def gemma4(keys):
@@ -88,9 +103,8 @@ def owner(keys, kind, place, own):
         return None
     found = [k for k in range(own) if kind[k] == kind[place]]
     if not found:
-        raise keys.error(
-            f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
-        )
+        wrong = f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
+        raise keys.error(wrong)
     return found[-1]
 
 
@@ -158,9 +172,8 @@ def step3p5(keys):
     scale = keys.number("query_pre_attn_scalar", absent=float(layer.head_dim)) ** -0.5
     layer = replace(layer, scale=scale, head_gate=True)
     other = keys.section("attention_other_setting") or {}
-    heads = keys.count("num_sliding_attention_heads", absent=None) or other.get(
-        "num_attention_heads", layer.num_heads
-    )
+    usual = other.get("num_attention_heads", layer.num_heads)
+    heads = keys.count("num_sliding_attention_heads", absent=None) or usual
     count = keys.count("num_hidden_layers", most=10_000)
     listed = keys.sequence("layer_types", absent=[FULL] * count)[:count]
     window = stack.sliding_window(keys) if SLIDING in listed else None
@@ -191,12 +204,12 @@ def smollm3(keys):
     window = stack.sliding_window(keys) if used else None
     keys.ignore("sliding_window", "max_window_layers")
     kind = stack.kinds(keys, lambda place: SLIDING if window and not turns[place] else FULL)
-    return stack.stacked(
-        keys,
-        lambda place: stack.windowed(
-            keys, replace(layer, rope=rope if turns[place] else None), kind[place], window
-        ),
-    )
+
+    def made(place):
+        found = replace(layer, rope=rope if turns[place] else None)
+        return stack.windowed(keys, found, kind[place], window)
+
+    return stack.stacked(keys, made)
 
 
 def turns_of(keys):
@@ -302,8 +315,10 @@ FAMILIES = {
     "cohere2_moe": cohere2_moe,
     "exaone4": exaone4,
     "exaone4_5_text": exaone4,
+    "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
     "llama4_text": llama4,
+    "mimo_v2": mimo_v2,
     "mimo_v2_flash": mimo_v2,
     "olmo3": olmo3,
     "smollm3": smollm3,

@@ -83,5 +83,6 @@ FAMILIES = {
     "qwen2_vl_text": WITH_PICTURES,
     "qwen3": partial(qwen, norm=RMS),
     "qwen3_moe": partial(qwen, norm=RMS, slides=lambda place, bound: True),
+    "qwen3_8_flash_next_text": with_blocks,
     "qwen4_exp_text": with_blocks,
 }

@@ -44,14 +44,14 @@ def rotation(
     if kind is not None:
         found, where = _of_kind(keys, found, where, kind)
     elif any(isinstance(value, dict) for value in found.values()):
-        raise keys.error(
-            f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
-        )
+        wrong = f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
+        raise keys.error(wrong)
     if not isinstance(base, (list, tuple)):
         found["rope_theta"] = base
     else:
         _merge(keys, found, where, "rope_theta", base)
-    _merge(keys, found, where, "partial_rotary_factor", share)
+    apart = kind is not None and "partial_rotary_factor" in found  # a kind's own counts
+    _merge(keys.without(*share * apart), found, where, "partial_rotary_factor", share)
     if found.get("rope_theta") is None:
         _, found["rope_theta"] = keys.take(base, why=f" (nor is it in {where})")
     whole = keys.defaults.get("partial_rotary_factor") == 1  # which needs no telling
@@ -64,6 +64,8 @@ def rotation(
             "partial_rotary_factor must be 1, since heads of this family rotate as a whole, "
             f"got {shown(part)}"
         )
+    if "interleaved" in found and found["interleaved"] == found.get("mrope_interleaved"):
+        del found["interleaved"]  # as Qwen3-ASR says the same twice
     if sections is not None and found.get("mrope_section") is None:
         found["mrope_section"] = sections
     method = _method(keys, found, where, names or {})
@@ -81,9 +83,8 @@ def rotation(
         family=f"{keys.family}: {where}",
     )
     if sections is not None and turned.interleaved and not alternating:
-        raise keys.error(
-            "mrope_interleaved must be false, since sections of this family do not alternate"
-        )
+        wrong = "mrope_interleaved must be false, since sections of this family do not alternate"
+        raise keys.error(wrong)
     if backward:
         turned = replace(turned, frequencies=tuple(-w for w in turned.frequencies))
     return replace(turned, interleaved=True) if alternating else turned
@@ -140,9 +141,8 @@ def _parameters(keys):
     new, old = keys.section("rope_parameters"), keys.section("rope_scaling")
     parts = [part for part in (new or {}).values() if isinstance(part, dict)] or [new]
     if new and old and _bare(old) not in map(_bare, parts):
-        raise keys.error(
-            f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
-        )
+        wrong = f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
+        raise keys.error(wrong)
     if not new and not old and "rope_parameters" not in keys.values:
         new = keys.section("rope_parameters", absent=OPTIONAL)
     return (dict(new), "rope_parameters") if new else (dict(old or {}), "rope_scaling")
@@ -182,9 +182,8 @@ def _method(keys, found, where, names):
     if set(meant) == {"default", "mrope"}:  # as transformers writes what it read as mrope
         meant = ["mrope"]
     if meant[0] != meant[-1]:
-        raise keys.error(
-            f"{where} has rope_type = {given[0]!r} and type = {given[1]!r}, which contradict"
-        )
+        wrong = f"{where} has rope_type = {given[0]!r} and type = {given[1]!r}, which contradict"
+        raise keys.error(wrong)
     found["rope_type"] = meant[0]
     return meant[0]
 

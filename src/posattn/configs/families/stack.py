@@ -86,10 +86,12 @@ def slopes(layer, scale=1.0):
 
 
 def filled(keys, words):
-    """Words in which `{key}` stands for what a key holds, and `{key*key}` for a product."""
+    """Words in which `{key}` is what a key holds, `{key|key}` the first there is, `{key*key}` a product."""
 
     def number(found):
-        product = math.prod(keys.count(*name.split("|")) for name in found[1].split("*"))
+        names = (name.split("|") for name in found[1].split("*"))
+        own = (next((n for n in each if n in keys.values), each[0]) for each in names)
+        product = math.prod(map(keys.count, own))
         return str(product)
 
     return re.sub(r"{(.+?)}", number, words)
@@ -137,13 +139,9 @@ def patterned(keys, layer, pattern, rope, window=REQUIRED):
     """
     window = sliding_window(keys) if window is REQUIRED else window
     kind = kinds(keys, pattern)
-    ropes = {name: rope(name) for name in sorted(set(kind))}
-    return stacked(
-        keys,
-        lambda place: windowed(
-            keys, replace(layer, rope=ropes[kind[place]]), kind[place], window
-        ),
-    )
+    ropes = {name: replace(layer, rope=rope(name)) for name in sorted(set(kind))}
+    layers = {name: windowed(keys, ropes[name], name, window) for name in ropes}
+    return stacked(keys, lambda place: layers[kind[place]])
 
 
 def by_kind(keys, layers, **options):

@@ -40,7 +40,7 @@ def of_several_kinds(
         only: keys that may be absent, and the value they must otherwise have.
         ignored: keys that say nothing about this family's attention.
         counts: the key of a list of the number of heads of each layer.
-        bases: the key of a list of the base of each layer, 0 where nothing rotates.
+        bases: the key of a list of the base of each layer, 0 where nothing rotates, and what its absence is.
         repeated: how many layers of attention each layer of the stack has.
         common: options of `attending` that all kinds share.
     """
@@ -62,7 +62,7 @@ def of_several_kinds(
     keys.ignore(*re.findall(r"\w+", str(pattern)))
     kind = stack.kinds(keys, rule, among=tuple(kinds), names=names)
     many = counts and keys.sequence(counts, length=count, absent=None)
-    own_bases = bases and keys.sequence(bases, length=count, absent=None)
+    own_bases = bases and keys.sequence(bases[0], length=count, absent=required(bases[1]))
 
     def made(place):
         row, own = kinds[kind[place]], keys
@@ -71,9 +71,8 @@ def of_several_kinds(
             return stack.spoken(keys, Layer(0, "", width, 1, 1, 1), row)
         row = common | row
         if own_bases:
-            told = (keys.section("rope_parameters") or {}) | {
-                "rope_theta": own_bases[place]
-            }
+            told = keys.section("rope_parameters") or {}
+            told = told | {"rope_theta": own_bases[place]}
             own = keys.without("rope_theta").changed(rope_parameters=told)
             row = row | ({} if own_bases[place] else {"rope": None})
         layer = attending(own, kind[place], **required(row))
@@ -112,11 +111,14 @@ def attending(
         delta: whether the layer has the delta rule.
         both: whether it sees both directions, half of the window in each, or the key that says so.
         unscaled: whether `rope_scaling` is of other layers.
-        options: for `layer_of`; and `sinks`, `table`, the key `causal`, and `sharper`, a factor on scores.
+        options: for `layer_of`; and `sinks`, `table`, the key `causal`, and `sharper`, a factor
+            on scores or its key.
     """
     if "each" in options:
         options["each"] = keys.count(*options["each"], most=2**16)
     sharper, changes = options.pop("sharper", 1.0), {"sinks": options.pop("sinks", False)}
+    if isinstance(sharper, str):
+        sharper = keys.number(sharper)
     if "table" in options:
         changes["table"] = (options["table"][0], keys.count(options.pop("table")[1]))
     if "causal" in options:
@@ -146,9 +148,8 @@ def attending(
     if window is None:
         return layer
     name, *whole = window if isinstance(window, list) else [window]
-    size = keys.count(
-        name, absent=None if whole else OPTIONAL, null=None, most=stack.LONGEST
-    )
+    absent = None if whole else OPTIONAL
+    size = keys.count(name, absent=absent, null=None, most=stack.LONGEST)
     if size is None and whole:
         size = keys.count(whole[0]) // whole[1]
     if size is None and "sliding" in kind:

@@ -75,20 +75,10 @@ def attention_weights(
         Array([[1.  , 0.  ],
                [0.25, 0.75]], dtype=float32)
     """
-    call = checked(
-        query,
-        key,
-        mask=mask,
-        causal=causal,
-        bias=bias,
-        query_positions=query_positions,
-        key_positions=key_positions,
-        scale=scale,
-        sinks=sinks,
-        soft_cap=soft_cap,
-        select=select,
-    )
-    return definition.weights(call)
+    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
+    options |= {"query_positions": query_positions, "key_positions": key_positions}
+    options |= {"soft_cap": soft_cap, "select": select}
+    return definition.weights(checked(query, key, **options))
 
 
 @validated
@@ -155,23 +145,11 @@ def scaled_dot_product_attention(
         Array([[1.  , 0.  ],
                [0.25, 1.5 ]], dtype=float32)
     """
-    call = checked(
-        query,
-        key,
-        value,
-        mask=mask,
-        causal=causal,
-        bias=bias,
-        query_positions=query_positions,
-        key_positions=key_positions,
-        scale=scale,
-        sinks=sinks,
-        soft_cap=soft_cap,
-        select=select,
-        dropout_rate=dropout_rate,
-        rng=rng,
-    )
-    return attend(call)
+    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
+    options |= {"query_positions": query_positions, "key_positions": key_positions}
+    options |= {"soft_cap": soft_cap, "select": select}
+    options |= {"dropout_rate": dropout_rate, "rng": rng}
+    return attend(checked(query, key, value, **options))
 
 
 def attend(call):

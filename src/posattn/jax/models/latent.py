@@ -266,8 +266,8 @@ class LatentAttention:
                 after those in the cache.
             select: of a layer with `shared`: the keys, or slots of the cache, that each query reads,
                 `(*batch, n, k)`; -1 is no key.
-            latent: of a layer with `lent`: what another layer has returned, `(*batch, n_k, r + d_r)`.
             return_select: return what each query reads, for layers that share it.
+            latent: of a layer with `lent`: what another layer has returned, `(*batch, n_k, r + d_r)`.
             return_latent: return the latent vectors of all tokens or slots, for layers with `lent`.
             cache: the tokens before. Each query then attends to what it holds up to the query's own
                 position, the query's own token included, and tokens at a negative position are padding,

@@ -73,19 +73,10 @@ def attention_weights(
         tensor([[1.0000, 0.0000],
                 [0.2500, 0.7500]])
     """
-    call = checked(
-        query,
-        key,
-        mask=mask,
-        causal=causal,
-        bias=bias,
-        query_positions=query_positions,
-        key_positions=key_positions,
-        scale=scale,
-        sinks=sinks,
-        soft_cap=soft_cap,
-        select=select,
-    )
+    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
+    options |= {"query_positions": query_positions, "key_positions": key_positions}
+    options |= {"soft_cap": soft_cap, "select": select}
+    call = checked(query, key, **options)
     return definition.weights(gathered.as_mask(call))
 
 
@@ -151,23 +142,11 @@ def scaled_dot_product_attention(
         tensor([[1.0000, 0.0000],
                 [0.2500, 1.5000]])
     """
-    call = checked(
-        query,
-        key,
-        value,
-        mask=mask,
-        causal=causal,
-        bias=bias,
-        query_positions=query_positions,
-        key_positions=key_positions,
-        scale=scale,
-        sinks=sinks,
-        soft_cap=soft_cap,
-        select=select,
-        dropout_rate=dropout_rate,
-        rng=rng,
-    )
-    return attend(call)
+    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
+    options |= {"query_positions": query_positions, "key_positions": key_positions}
+    options |= {"soft_cap": soft_cap, "select": select}
+    options |= {"dropout_rate": dropout_rate, "rng": rng}
+    return attend(checked(query, key, value, **options))
 
 
 def attend(call):
