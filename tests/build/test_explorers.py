@@ -572,6 +572,49 @@ def test_keys_move_a_slider_and_choose_a_scheme(page):
     assert page.get_by_role("group", name="Biases over the distance").count() == 1
 
 
+SAID = {  # when a page opens, and after all sliders were pressed
+    "biases": "ALiBi, slope 1/32: a key 11 back gets \u22120.34 added and 0.0222 of the weight.",
+    "caches": "bites is token 3. KiB in one layer: d0 3.4, d1 12.",
+    "dials": "0 of 64 lost\nneighbors 57\u00b0 apart in pair 0\n0 slowed",
+    "induction": "Step 75: layer 1, head 1 gives 0.25 to what followed last time. Loss 3.00.",
+    "pairs": "Position 8 is 001000 in binary. Pair 0 has completed 1.27 circles.",
+    "pull": "Weights 0.71, 0.15, 0.13, gradient 0.205 of at most 0.25.",
+    "ring": "time 32 of 64: a step takes as long as its busiest worker",
+    "rotary": "Query at 9, key at 5: rotary score \u22120.3966, additive score 0.2744.",
+    "state": "Whom does the dog bite? cat 0.99.",
+    "wall": "2 of 4 stand still, \u2260 2 change with the absolute position",
+}
+LABELS = "all => all.map((one) => one.ariaLabel)"
+READ = "all => Object.fromEntries(all.map((one) => [one.id.slice(9), one.ariaValueText]))"
+
+
+def test_what_is_said_aloud_is_what_is_shown(page):
+    page.wait_for_selector(".explorer-wall output[data-value]")
+    places = page.locator(".tiles button").evaluate_all(LABELS)
+    assert places[1:3] == [
+        "dog, place 5 of 5, output another",
+        "bites, place 3 of 5, output another",
+    ]
+    page.press(".grip", "ArrowLeft")
+    read = [page.get_attribute(".grip", f"aria-value{name}") for name in ("text", "now")]
+    assert read == ["95 degrees, length 0.50", "95"]
+    for slider in page.locator("[type=range]").all():
+        slider.press("ArrowRight")
+    move(page, "caches-tokens", 2)
+    move(page, "state-gate", 99)
+    digits = page.locator(".bit").evaluate_all(LABELS)
+    assert digits == [f"{int(n == 3)}, digit of {32 >> n - 1}" for n in range(1, 7)]
+    dials = page.get_attribute(".explorer-dials .grid", "aria-label")
+    assert dials == "64 dials at 10 tokens, 0 of them red"
+    told = page.locator("[type=range]").evaluate_all(READ)
+    assert told["biases-setting"] == "1/32"
+    assert told["says-length"] == "4,096"
+    assert told["ring-step"] == "2 of 4"
+    for name, wanted in SAID.items():
+        said = page.inner_text(f".explorer-{name} .said")
+        assert said.startswith(wanted), f"{name}: {said}"
+
+
 def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     assert not page.is_visible("text=pairs on paper")
