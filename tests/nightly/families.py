@@ -58,6 +58,11 @@ SIZES = {  # what a key holds is replaced by, if it holds a number
 OWN = {  # of one family, whose class leaves it open, or fixes what then must fit
     "bamba": {"attn_layer_indices": [1, 4]},
     "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8}},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "gemma3n_text": {
+        "num_kv_shared_layers": 0,
+        "vocab_size_per_layer_input": VOCABULARY,
+    },
     "gpt_neo": {"attention_types": [[["global", "local"], DEPTH // 2]]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (DEPTH // 2)},
     "plbart": {"d_model": 12 * HEAD},
