@@ -119,6 +119,9 @@ LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_he
 LATENT = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
     "num_key_value_heads": 4, "head_dim": None}  # fmt: skip
 WHOLE = {  # whose layers have oracles of their own, checks_delta.py and checks_latent.py
+    "StarCoder 2": ("Starcoder2", ROPE | WINDOWED | EOS),
+    "Qwen3.5": ("Qwen3_5Text", {"linear_num_key_heads": 2, "rope_parameters":
+        DEFAULT | {"partial_rotary_factor": 0.75, "mrope_section": [1, 1, 1]}}),
     "Qwen3.5-MoE": ("Qwen3_5MoeText", {"rope_parameters": DEFAULT | {"partial_rotary_factor": 0.75,
         "mrope_section": [1, 1, 1]}, "shared_expert_intermediate_size": 24} | MOE | LINEAR),
     "OLMo hybrid": ("OlmoHybrid", LINEAR | {"head_dim": None} | EOS),
