@@ -12,6 +12,7 @@ import torch
 
 from posattn import jax as jax_column
 from posattn import torch as torch_column
+from posattn.configs.data import data
 from posattn.configs.decoders import DECODERS
 from tests.nightly.oracles.checks_from_config import COUNTS_PADDING, distance, model_of
 
@@ -72,7 +73,7 @@ def given(column, x):
 
 def test_every_family_is_compared():
     names = {model_of(family).config.model_type for family, _ in VARIANTS.values()}
-    assert names == set(DECODERS)
+    assert names == set(DECODERS) - data("classes.json").keys()  # whose class is another's
 
 
 @pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
