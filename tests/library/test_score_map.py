@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.colors import to_hex
 
 from posattn import figures
-from posattn.figures.style import POSITION
+from posattn.figures.style import BLUE
 
 
 def shades(scores):
@@ -17,7 +17,7 @@ def test_each_score_has_its_cell_and_its_shade():
     assert seen.shape == (2, 3)
     assert np.array_equal(seen.round(6), (np.array([[0, 1, 2], [5, 11, 6]]) / 11).round(6))
     assert image.origin == "upper"
-    assert to_hex(image.cmap(1.0)) == POSITION.lower()
+    assert to_hex(image.cmap(1.0)) == BLUE.lower()
     assert image.cmap(0.0)[3] == 0
 
 

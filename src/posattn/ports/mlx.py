@@ -130,7 +130,11 @@ class PositionalEncoding(nn.Module):
         self.base = contract.base(base)
 
     def __call__(
-        self, x: mx.array, *, positions: mx.array | None = None, rng: mx.array | None = None
+        self,
+        x: mx.array,
+        *,
+        positions: mx.array | None = None,
+        rng: mx.array | None = None,
     ) -> mx.array:
         """Add the encoding to `x`, `(*batch, n, d)`, of any length."""
         contract.sequence("x", x, self.dim)
