@@ -6,8 +6,7 @@ from dataclasses import replace
 from posattn.configs.defaults import origin_of
 from posattn.configs.families import rotary, stack
 from posattn.configs.families.deepseek import INDEXED, latent, of_indexer, shared_choices
-from posattn.configs.families.llama import RMS, layer_of, norm_of
-from posattn.configs.families.stack import FULL, LINEAR, SLIDING
+from posattn.configs.families.stack import FULL, LINEAR, RMS, SLIDING, layer_of, norm_of
 from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Profiles, Temperature

@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import FAMILIES as LLAMAS
 from posattn.configs.families.qwen import FAMILIES as QWENS
 from posattn.configs.families.stack import FULL, SLIDING
+from posattn.configs.families.told import FAMILIES as ROWS
 from posattn.configs.keys import MATTERS, REQUIRED, Keys, shown
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
@@ -165,7 +165,7 @@ def minicpmv(keys):
     known = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
     if version not in known:
         raise keys.error(f"version must be one of {', '.join(known)}, got {version}")
-    return (LLAMAS | QWENS)[known[version]](keys)
+    return (ROWS | QWENS)[known[version]](keys)
 
 
 SPEAKS = re.compile(f"{MATTERS.pattern}|scal|norm|multiplier|layer_types")

@@ -4,8 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import CHUNKED, FULL, SLIDING
+from posattn.configs.families.stack import CHUNKED, FULL, RMS, SLIDING, layer_of
 from posattn.configs.keys import REQUIRED, Keys, shown
 from posattn.configs.layers import Norm, Temperature
 

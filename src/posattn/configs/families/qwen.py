@@ -4,8 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import FULL, LINEAR, SLIDING
+from posattn.configs.families.stack import FULL, LINEAR, RMS, SLIDING, layer_of
 from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.recurrent import Delta

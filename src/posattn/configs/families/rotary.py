@@ -21,6 +21,7 @@ def rotation(
     partial=False,
     layout="half",
     names=None,
+    methods=None,
     sections=None,
     alternating=False,
     backward=False,
@@ -36,6 +37,7 @@ def rotation(
         partial: whether the family can rotate a part of a head, or `REQUIRED` if it must say which.
         layout: of the pairs.
         names: methods under other names, as Phi-3's.
+        methods: the methods of scaling that the family knows, if not all.
         sections: of the pairs, in the code of a family whose keys may leave them out.
         alternating: whether these alternate.
         backward: whether pairs rotate the other way.
@@ -69,6 +71,9 @@ def rotation(
     if sections is not None and found.get("mrope_section") is None:
         found["mrope_section"] = sections
     method = _method(keys, found, where, names or {})
+    if methods is not None and OTHER_NAMES.get(method, method) not in methods:
+        known = " or ".join(map(repr, methods))
+        raise keys.error(f"rope_type must be {known}, got {method!r}")
     keys.ignore(TRAINED)
     absent = OPTIONAL if method in ("dynamic", "yarn", "longrope", "llama3") else None
     longest = keys.count("max_position_embeddings", absent=absent, most=LONGEST)

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from posattn.configs.keys import OPTIONAL, REQUIRED
-from posattn.configs.layers import Layer, Slopes
+from posattn.configs.layers import Layer, Norm, Slopes
 
 __all__ = []
 
@@ -13,6 +13,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
 DEPTH = "num_hidden_layers", "n_layer", "num_layers", "n_layers"
 LONGEST = 2**62  # of positions, which no array is made of
+RMS = {"kind": "rms", "eps": "rms_norm_eps"}
 LIMITED = {  # kinds of layers that see a part: what they are called, and where the size stands
     SLIDING: ("sliding", "window", "sliding_window"),
     CHUNKED: ("chunked", "chunk", "attention_chunk_size"),
@@ -53,6 +54,64 @@ def plain(
         each = width // count
     layer = Layer(0, "full", width, count, count, each, scale=each**-0.5)
     return with_groups(keys, layer, groups)
+
+
+def layer_of(
+    keys,
+    *,
+    bias="attention_bias",
+    output=None,
+    norm=None,
+    scale=None,
+    clip=None,
+    gate=False,
+    head_gate=False,
+    told="",
+    **sizes,
+):
+    """A layer before it is told of positions.
+
+    Args:
+        keys: of the configuration.
+        bias: whether the projections of queries, keys and values have offsets, or the key that says so; a
+            list if each has its own.
+        output: whether the output's has one, or the key; as the others if None.
+        norm: for `norm_of`, the norms of queries and keys.
+        scale: the factor on scores, or its key.
+        clip: the key of the number at which projections are clipped.
+        gate: whether each entry of the output is gated, or the key that says so.
+        head_gate: likewise each head.
+        told: for `filled`, what else it does.
+        sizes: for `plain`.
+    """
+    layer = plain(keys, **sizes)
+    each = bias if isinstance(bias, list) else [bias] * 3
+    *offsets, output, gate, head_gate = (
+        keys.flag(said, absent=False) if isinstance(said, str) else said
+        for said in (*each, each[0] if output is None else output, gate, head_gate)
+    )
+    scale = keys.number(scale) if isinstance(scale, str) else scale
+    norm = None if norm is None else norm_of(keys, **norm)
+    return replace(
+        layer,
+        use_bias=tuple(offsets),
+        use_output_bias=output,
+        query_norm=norm,
+        key_norm=norm,
+        scale=layer.scale if scale is None else scale,
+        clip=None if clip is None else keys.number(clip, absent=None),
+        gate=gate,
+        head_gate=head_gate,
+        told=filled(keys, told),
+    )
+
+
+def norm_of(keys, *, kind, eps, flag=None, absent=False, **options):
+    """A norm of queries and keys, if no flag of the family says that there is none."""
+    keys.ignore(eps)
+    if flag is not None and not keys.flag(flag, absent=absent):
+        return None
+    return Norm(kind, keys.number(eps), **options)
 
 
 def alone(keys, **options):
