@@ -7,8 +7,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Checkpoint"]
-
 INDEX = "model.safetensors.index.json"
 DTYPES = {
     "F64": "float64",

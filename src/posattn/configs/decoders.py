@@ -11,8 +11,6 @@ from posattn.configs.layers import Plan
 from posattn.configs.reading import ATTENTION, as_heads, layers_of, opened, planned
 from posattn.configs.weights import NAMES
 
-__all__ = ["DECODERS", "Family", "Model", "Source", "decoder", "read", "sources"]
-
 READ = data("decoders.json")
 ACTIVATIONS = READ["activations"]
 BEYOND = ("num_nextn_predict_layers", "num_mtp_layers")

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Mixture", "mixture", "places"]
-
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts")
 # the second is Kimi's, as further ones below
 CHOSEN = "num_experts_per_tok", "num_experts_per_token", "top_k_experts"

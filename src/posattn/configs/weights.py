@@ -12,8 +12,6 @@ from typing import Any
 from posattn.configs.data import data
 from posattn.configs.layers import Buckets
 
-__all__ = ["arrays", "attention_weights", "learned"]
-
 ROLES = ("query", "key", "value", "output")
 # tables that old checkpoints keep, and norms of what surrounds the attention
 IGNORED = (

@@ -9,8 +9,6 @@ from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
 
-__all__ = ["FAMILIES"]
-
 INDEXED = "indexed_attention"
 COMPRESSED = {
     0: "sliding_attention",

@@ -8,8 +8,6 @@ from posattn.configs.families import rotary, stack
 from posattn.configs.layers import Norm
 from posattn.configs.rotation import rope
 
-__all__ = ["FAMILIES"]
-
 BASE = {"rope_theta": 1e4}  # which is no key
 
 

@@ -8,8 +8,6 @@ from posattn.configs.families import stack
 from posattn.configs.families.told import by_row
 from posattn.configs.layers import Buckets, Disentangled
 
-__all__ = ["FAMILIES"]
-
 
 def qwen2_5_vision(keys, **options):
     """Qwen2.5-VL's tower: most layers see a tile of the picture only, from its upper left corner on."""

@@ -12,8 +12,6 @@ from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Profiles, Temperature
 from posattn.configs.recurrent import Delta
 
-__all__ = ["FAMILIES"]
-
 NEAR, FAR = "hybrid_sliding", "hybrid"
 SPARSE = "minimax_m3_sparse"
 LINEAR_KEYS = {  # of a section, and without it
@@ -25,11 +23,21 @@ LINEAR_KEYS = {  # of a section, and without it
 KIMI = list(LINEAR_KEYS.values())[:3]
 
 
-def kimi_delta(keys, **options):
+def kimi_delta(keys, bound=None):
     """The sizes of a layer with Kimi's delta rule."""
     heads, width, taps = (keys.count(name, most=2**16) for name in KIMI)
-    options |= {"rank": width, "gate": "sigmoid", "eps": keys.number("rms_norm_eps")}
-    return Delta(heads, heads, width, width, taps, per_channel=True, **options)
+    return Delta(
+        heads,
+        heads,
+        width,
+        width,
+        taps,
+        per_channel=True,
+        rank=width,
+        gate="sigmoid",
+        eps=keys.number("rms_norm_eps"),
+        bound=bound,
+    )
 
 
 def kimi_linear(keys):
@@ -78,8 +86,8 @@ def glm5_next(keys):
     def made(place):
         if kinds[place] == LINEAR:
             return replace(layer, kind="Kimi delta attention", delta=delta)
-        chosen = {"selected": count, "block": size}
-        return replace(layer, indexer=replace(index, shared=shares(place)), **chosen)
+        own = replace(index, shared=shares(place))
+        return replace(layer, indexer=own, selected=count, block=size)
 
     return stack.stacked(keys, made)
 

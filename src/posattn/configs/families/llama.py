@@ -10,8 +10,6 @@ from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import TRAINED
 
-__all__ = ["FAMILIES"]
-
 DENOISED = "blocks of {block_size} tokens in both directions while they are denoised"
 
 

@@ -13,8 +13,6 @@ from posattn.configs.keys import MATTERS, REQUIRED, Keys, shown
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
 
-__all__ = ["FAMILIES"]
-
 LLAMA3 = {
     "rope_type": "llama3",
     "low_freq_factor": 1.0,
@@ -83,8 +81,9 @@ def mpt(keys):
 def falcon(keys):
     """Falcon: one head of keys, or a few, or as many; ALiBi or a rotation."""
     layer = stack.alone(keys, dim=("hidden_size", "n_embed"))
-    all_of = {"absent": layer.num_heads, "null": layer.num_heads}
-    few = keys.count("num_kv_heads", "n_head_kv", **all_of)
+    few = keys.count(
+        "num_kv_heads", "n_head_kv", absent=layer.num_heads, null=layer.num_heads
+    )
     grouped = keys.flag("new_decoder_architecture")
     one = keys.flag("multi_query", absent=False if grouped else REQUIRED)
     groups = few if grouped else 1 if one else layer.num_heads

@@ -6,8 +6,6 @@ from posattn.configs.families.stack import LONGEST
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.rotation import METHODS, OTHER_NAMES, OUTSIDE, TRAINED, rope
 
-__all__ = ["beside", "nested", "rotation", "rotation_of", "section_of"]
-
 ELSEWHERE = "llama_4_scaling_beta", "max_position_embeddings"  # no rotation's
 
 
@@ -115,23 +113,6 @@ def nested(keys, kind):
         found = keys.defaults.get("rope_parameters")
     each = isinstance(found, dict) and any(isinstance(v, dict) for v in found.values())
     return kind if each else None
-
-
-def rotation_of(keys, head_dim, kind, bases, *, unscaled=(), **options):
-    """The rotation of a kind of layer: nested, or in the older form, where each has a key for its base.
-
-    Args:
-        keys: of the configuration.
-        head_dim: the width of a head.
-        kind: of the layer.
-        bases: the key of the base of each kind.
-        unscaled: the kinds that the older form doesn't scale.
-        options: for `rotation`.
-    """
-    told = nested(keys, kind)
-    if told is None and kind in unscaled:
-        keys = keys.without("rope_scaling")
-    return rotation(keys, head_dim, kind=told, base=(bases[kind],), **options)
 
 
 def section_of(keys):

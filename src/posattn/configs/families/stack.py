@@ -7,8 +7,6 @@ from dataclasses import replace
 from posattn.configs.keys import OPTIONAL, REQUIRED
 from posattn.configs.layers import Layer, Norm, Slopes
 
-__all__ = []
-
 FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
 DEPTH = "num_hidden_layers", "n_layer", "num_layers", "n_layers"
@@ -186,21 +184,23 @@ def sliding_window(keys):
     return keys.count("sliding_window", null=None, most=LONGEST)
 
 
-def patterned(keys, layer, pattern, rope, window=REQUIRED):
-    """A stack whose layers slide or see all, by `layer_types` or a pattern of the place.
+def patterned(keys, kind, made, size):
+    """The layers of a stack, made by a function of the place, each with the window or chunk of its kind."""
+    return stacked(keys, lambda place: windowed(keys, made(place), kind[place], size))
 
-    Args:
-        keys: of the configuration.
-        layer: what all have in common.
-        pattern: as for `kinds`.
-        rope: makes the rotation of a kind of layer.
-        window: the window, if it is not that of the key.
-    """
-    window = sliding_window(keys) if window is REQUIRED else window
-    kind = kinds(keys, pattern)
-    ropes = {name: replace(layer, rope=rope(name)) for name in sorted(set(kind))}
-    layers = {name: windowed(keys, ropes[name], name, window) for name in ropes}
-    return stacked(keys, lambda place: layers[kind[place]])
+
+def lent(keys, kind, layers, absent=REQUIRED):
+    """A stack whose last layers use the keys and values of the last layer of their kind before those."""
+    count = keys.count("num_kv_shared_layers", absent=absent, least=0, most=len(kind))
+    own = len(kind) - count
+    lenders = {kind[place]: place for place in range(own)}
+    if missing := [name for name in kind[own:] if name not in lenders]:
+        wrong = (
+            f"num_kv_shared_layers = {count} leaves no {missing[0]!r} with keys of its own"
+        )
+        raise keys.error(wrong)
+    lent = tuple(replace(x, kv_layer=lenders[kind[x.index]]) for x in layers[own:])
+    return layers[:own] + lent
 
 
 def by_kind(keys, layers, **options):

@@ -13,8 +13,6 @@ from posattn.configs.families import deepseek, qwen, rotary, stack
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.layers import Layer
 
-__all__ = ["FAMILIES", "by_row"]
-
 
 def by_row(
     keys,
@@ -30,6 +28,7 @@ def by_row(
     counts=None,
     bases=None,
     repeated=1,
+    lent=False,
     **common,
 ):
     """A stack of layers, of one kind or of several.
@@ -48,6 +47,7 @@ def by_row(
         counts: the key of a list of the number of heads of each layer.
         bases: the key of a list of the base of each layer, 0 where nothing rotates, and what its absence is.
         repeated: how many layers of attention each layer of the stack has.
+        lent: whether the last layers use the keys of others.
         common: options of `attending` that all kinds share.
     """
     keys.ignore(*ignored)
@@ -89,7 +89,8 @@ def by_row(
         return layer
 
     found = [layer for place in range(count) for layer in [made(place)] * repeated]
-    return stack.numbered(found)
+    found = stack.numbered(found)
+    return stack.lent(keys, kind, found) if lent else found
 
 
 def alike(keys, names, **options):
@@ -115,6 +116,7 @@ def attending(
     table=None,
     causal=True,
     both=False,
+    normed_values=False,
     sinks=False,
     sharper=1.0,
     unscaled=False,
@@ -135,6 +137,7 @@ def attending(
         table: at the input: its kind, the key of its rows, and how many there are beyond.
         causal: whether the future is hidden, or the key that says so.
         both: whether it sees both directions, half of the window in each, or the key that says so.
+        normed_values: whether values have the norm of keys, too, without its weight.
         sinks: whether there are any.
         sharper: a factor on scores, or its key.
         unscaled: whether `rope_scaling` is of other layers.
@@ -153,6 +156,8 @@ def attending(
     )
     sharper = keys.number(sharper) if isinstance(sharper, str) else sharper
     layer = replace(layer, causal=causal and not both, sinks=sinks)
+    if normed_values:
+        layer = replace(layer, value_norm=replace(layer.key_norm, learned=False))
     layer = replace(layer, scale=sharper * layer.scale)
     if table is not None:
         what, rows, *more = table
