@@ -44,7 +44,6 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
         attended to, and then so is its gradient.
 
     Raises:
-        TypeError: if `scores` are not floating or `mask` is not bool.
         ValueError: if `scores` have fewer than two axes or `mask` does not fit.
 
     Examples:
@@ -132,10 +131,6 @@ def attention_weights(
     Returns:
         $\mathbf{W}$, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it
         may attend to nothing.
-
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> weights = attention_weights(np.eye(2), np.eye(2), causal=True, scale=np.log(3.0))
@@ -225,10 +220,6 @@ def scaled_dot_product_attention(
     Returns:
         One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
 
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype, or `rng` is no generator.
-        ValueError: if shapes do not fit, or a number lies outside its range.
-
     Examples:
         >>> value = np.array([[1.0, 0.0], [0.0, 2.0]])
         >>> scaled_dot_product_attention(np.eye(2), np.eye(2), value, causal=True, scale=np.log(3.0))
@@ -277,7 +268,6 @@ def dropout(
         $y$, of the same shape.
 
     Raises:
-        TypeError: if `x` is not floating or `rng` is no generator.
         ValueError: if `dropout_rate` lies outside [0, 1).
 
     Examples:

@@ -85,10 +85,6 @@ class KVCache:
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
         positions = np.full((*shape[:-3], shape[-2]), EMPTY)
@@ -125,7 +121,6 @@ class KVCache:
             what the last of them have put out.
 
         Raises:
-            TypeError: if positions are no integers.
             ValueError: if shapes do not fit, there are more tokens than slots, or positions do not rise in a
                 cache with a window.
         """
@@ -167,7 +162,6 @@ class KVCache:
             The cache without them.
 
         Raises:
-            TypeError: if `n` is no integer.
             ValueError: if fewer tokens are kept, or a cache with a window has wrapped: what its
                 newest tokens put out is gone.
         """
@@ -191,10 +185,6 @@ class KVCache:
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if batch axes of positions differ.
         """
         contract.cache_arrays(self)
         contract.position_pair(query_positions, self.positions, integers=True)

@@ -66,10 +66,6 @@ def convolution(
     Returns:
         The outputs, `(n, d)`.
 
-    Raises:
-        TypeError: if `dilation` is not an integer.
-        ValueError: if `dilation` is not positive.
-
     Examples:
         >>> convolution(np.array([[1.0], [2.0], [4.0]]), np.ones((3, 1, 1))).ravel()
         array([3., 7., 6.])
@@ -293,10 +289,6 @@ def convolution_operations(n: int, dim: int, kernel_size: int) -> int:
     Returns:
         Floating-point operations; a multiply-add counts two.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
-
     Examples:
         >>> convolution_operations(10, 4, 3)
         960
@@ -315,10 +307,6 @@ def recurrence_operations(n: int, dim: int) -> int:
 
     Returns:
         Floating-point operations; a multiply-add counts two.
-
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
 
     Examples:
         >>> recurrence_operations(10, 4)
@@ -340,10 +328,6 @@ def self_attention_operations(n: int, dim: int) -> int:
 
     Returns:
         Floating-point operations; a multiply-add counts two.
-
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
 
     Examples:
         >>> self_attention_operations(8, 4)

@@ -60,10 +60,6 @@ class StateCache:
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         inputs, state = contract.state_shapes(
             batch_shape, num_heads, key_dim, value_dim, past, width
@@ -80,7 +76,6 @@ class StateCache:
             This cache, if `n` is 0.
 
         Raises:
-            TypeError: if `n` is not an integer.
             ValueError: if it is not 0: the caches from before are the way back.
         """
         contract.state_trim(n)

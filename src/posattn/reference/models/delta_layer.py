@@ -144,10 +144,6 @@ class DeltaAttention:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if `rng` is no generator or an argument is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         contract.delta_gate(gate, bound)
         sizes = contract.delta_sizes(
@@ -179,10 +175,6 @@ class DeltaAttention:
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         sizes = contract.delta_weights(self)
         shape = sizes.num_heads, sizes.key_dim, sizes.value_dim
@@ -211,10 +203,6 @@ class DeltaAttention:
 
         Returns:
             `(*batch, n, d)`. With a cache, that and the cache of all tokens so far.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong dtype.
-            ValueError: if shapes do not fit.
         """
         sizes = contract.delta_weights(self)
         contract.delta_gate(self.gate, self.bound)

@@ -188,10 +188,6 @@ class LatentAttention:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if `rng` is no generator or a number is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
         sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
@@ -226,10 +222,6 @@ class LatentAttention:
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         width = 0 if self.kv_down_weight is None else self.kv_down_weight.shape[1]
         width += 0 if self.indexer is None else self.indexer.key_weight.shape[1]
@@ -272,7 +264,6 @@ class LatentAttention:
             all tokens so far; then the indices, and then the latent vectors, if asked for.
 
         Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, the cache is full, or `select` lacks or is not expected.
         """
         widths = contract.latent_weights(self, x)
@@ -332,10 +323,6 @@ class LatentAttention:
 
         Returns:
             `(*batch, H, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit.
         """
         widths = contract.latent_weights(self, x)
         parts = self._projected(x, query_positions, widths)

@@ -129,10 +129,6 @@ class LightningIndexer:
 
         Returns:
             The indexer.
-
-        Raises:
-            TypeError: if `rng` is no generator or a number is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         sizes = dim, num_heads, head_dim, count, query_rank, pooled, size
         _, count, shapes = contract.indexer_sizes(*sizes)
@@ -170,10 +166,6 @@ class LightningIndexer:
         Returns:
             Rotated keys, `(*batch, n, D)`; keys as they are if their mean is asked for; with gates,
             `(*batch, n, 2 D)`, where these stand behind the keys.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong dtype.
-            ValueError: if shapes do not fit.
         """
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
@@ -207,10 +199,6 @@ class LightningIndexer:
 
         Returns:
             Indices in rising order, then -1, `(*batch, n, k)`; of `"max"`, `(*batch, H, n, k)`.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong dtype.
-            ValueError: if shapes do not fit.
         """
         contract.indexer_weights(self, x, narrow)
         contract.positions_of(x.shape, positions)

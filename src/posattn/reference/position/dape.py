@@ -51,9 +51,6 @@ class DAPE:
         output_weight: $\mathbf{W}_2$, `(m, h)`.
         output_bias: $\mathbf{w}_2$, `(h)`.
 
-    Raises:
-        TypeError: if `bias` cannot be called.
-
     Examples:
         >>> from posattn.reference import ALiBi
         >>> weights = np.array([[0.0], [-1.0]]), np.zeros(1), np.ones((1, 1)), np.zeros(1)
@@ -96,10 +93,6 @@ class DAPE:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden = rng.uniform(-1, 1, (2 * num_heads + 1, hidden_dim)) / np.sqrt(
@@ -125,10 +118,6 @@ class DAPE:
 
         Returns:
             $b$, `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other, the network or the bias.
         """
         network = self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
         num_heads = contract.head_network(*network)

@@ -46,10 +46,6 @@ def deberta_bucket(
     Returns:
         Integers from `-num_buckets` to `num_buckets`, of the shape of `relative_position`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> deberta_bucket(np.array([-512, -129, -128, 5, 128, 129, 131, 511]))
         array([-256, -129, -128,    5,  128,  129,  131,  255])
@@ -182,7 +178,6 @@ class DisentangledBias:
             The scheme.
 
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
@@ -215,10 +210,6 @@ class DisentangledBias:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         reach, head_dim = contract.projected_table(
             self.table, self.query_weight, self.key_weight, self.num_heads

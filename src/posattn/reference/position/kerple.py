@@ -65,10 +65,6 @@ class KerpleLog:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads)
         return cls(2 * uniform[0], uniform[1])
@@ -94,10 +90,6 @@ class KerpleLog:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2 = _bounded(self.r1, self.r2)
         distances = _distances(query_positions, key_positions)
@@ -153,10 +145,6 @@ class KerplePower:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads)
         return cls(uniform[0], 2 * uniform[1])
@@ -182,10 +170,6 @@ class KerplePower:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2 = _bounded(self.r1, self.r2, 2)
         distances = _distances(query_positions, key_positions)

@@ -53,10 +53,6 @@ class LearnedPositionalEncoding:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         return cls(rng.normal(0, 0.02, (max_len, dim)))
@@ -78,7 +74,6 @@ class LearnedPositionalEncoding:
             `(*batch, n, d)`.
 
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if shapes do not fit, the sequence is longer than the table, or a position
                 lies outside it.
         """

@@ -80,10 +80,6 @@ class ShawRelative:
 
         Returns:
             The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is too small.
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -108,10 +104,6 @@ class ShawRelative:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         head_dim = self.key_table.shape[-1]
         contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
@@ -136,10 +128,6 @@ class ShawRelative:
 
         Returns:
             `(*batch, h, n_q, d_h)`, zeros without a table of values.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.head_sequence("weights", weights)
         contract.tile_positions(
@@ -176,7 +164,6 @@ def skew(x: Inexact[np.ndarray, "*batch n n"]) -> Inexact[np.ndarray, "*batch n 
         `(*batch, n, n)`.
 
     Raises:
-        TypeError: if `x` is not floating.
         ValueError: if the last two axes differ.
 
     Examples:
@@ -252,10 +239,6 @@ class RelativeGlobalAttention:
 
         Returns:
             The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len, num_heads, head_dim = contract.sizes(
             max_len=max_len, num_heads=num_heads, head_dim=head_dim
@@ -279,10 +262,6 @@ class RelativeGlobalAttention:
 
         Returns:
             `(*batch, h, n_q, n_k)`, 0 for keys in the future and for those too far away.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

@@ -91,7 +91,6 @@ class TransformerXLBias:
             The scheme.
 
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         dim = contract.integer("dim", dim, least=1, even=True)
@@ -116,10 +115,6 @@ class TransformerXLBias:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
         contract.parameter("position_bias", self.position_bias, (num_heads, head_dim))

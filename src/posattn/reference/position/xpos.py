@@ -62,7 +62,6 @@ def xpos_query(
         `(*batch, n, d)`.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
@@ -107,7 +106,6 @@ def xpos_key(
         `(*batch, n, d)`.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:

@@ -58,9 +58,6 @@ class KerpleLog(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         _draw(self, 2, 1, rng)
 
@@ -131,9 +128,6 @@ class KerplePower(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         _draw(self, 1, 2, rng)
 
