@@ -149,8 +149,9 @@ class Block:
             heads = self.attention(read, cache=cache, **told)
             heads, cache = (heads, None) if cache is None else heads
         else:
-            given = {"rng": told.pop("rng", None), "lent": lent.get(self.lender)}
-            found = called(self.attention, Inputs(read, **told), cache, **given)
+            rng = told.pop("rng", None)
+            theirs = lent.get(self.lender)
+            found = called(self.attention, Inputs(read, **told), cache, rng, lent=theirs)
             heads, cache, lent[self.lender] = found
         heads = self.residual_scale * applied(self.attention_post_norm, heads)
         read = x if self.parallel else x + heads

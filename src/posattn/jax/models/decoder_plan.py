@@ -96,17 +96,24 @@ def block_of(model, index, key, dtype, state):
     """A block of the right shape, with attention that has its weights already."""
     layer, family = model.plan.layers[index], model.family
     own, other, bias, last = jax.random.split(key, 4)
+    norm = partial(Norm.init, family.norm, layer.dim, model.eps, dtype)
     shape = {"activation": ACTIVATIONS[model.activation], "dtype": dtype}
     if model.mixes(index):
         network = partial(Experts.init, other, layer.dim, model.mixture, **shape)
     else:
-        shape |= {"gated": family.gated, "use_bias": model.use_bias}
-        network = partial(FeedForward.init, other, layer.dim, model.hidden(index), **shape)
+        network = partial(
+            FeedForward.init,
+            other,
+            layer.dim,
+            model.hidden(index),
+            gated=family.gated,
+            use_bias=model.use_bias,
+            **shape,
+        )
     network = network() if state is None else undrawn(network)
     if layer.delta is not None or layer.latent is not None:
         kind = LatentAttention if layer.delta is None else DeltaAttention
-        given = {"weights": state, "dtype": dtype, "rng": own}
-        attention = kind.from_config(model.plan, index, **given)
+        attention = kind.from_config(model.plan, index, weights=state, dtype=dtype, rng=own)
     else:
         options = arguments(layer, dtype) | {"bias": added(layer, bias, dtype)}
         if state is None:
@@ -116,21 +123,23 @@ def block_of(model, index, key, dtype, state):
             attention = loaded(attention, state, model.plan, index)
         if layer.kv_layer is not None:
             attention = replace(attention, **dict.fromkeys(BORROWED))
-    norms = {
-        name: Norm.init(family.norm, layer.dim, model.eps, dtype)
-        for name in decoders.NORMS
-        if name in model.parts(index)
-    }
-    rest = {"parallel": model.parallel, "residual_scale": model.residual_scale}
-    rest["lender"] = model.lender(index)
-    if model.layer_width:
-        shape |= {"gated": True, "use_bias": False}
-        input_of = FeedForward.init(last, layer.dim, model.layer_width, **shape)
-        rest["layer_input"] = replace(input_of, up_weight=None)
-        rest["layer_norm"] = Norm.init(family.norm, layer.dim, model.eps, dtype)
-    if "scalar" in model.parts(index):
-        rest["scalar"] = jnp.ones(1, dtype)
-    return Block(attention, network, **norms, **rest)
+    layer_input, width = None, model.layer_width
+    if width:
+        layer_input = FeedForward.init(
+            last, layer.dim, width, gated=True, use_bias=False, **shape
+        )
+        layer_input = replace(layer_input, up_weight=None)
+    return Block(
+        attention,
+        network,
+        **{name: norm() for name in decoders.NORMS if name in model.parts(index)},
+        parallel=model.parallel,
+        residual_scale=model.residual_scale,
+        lender=model.lender(index),
+        layer_input=layer_input,
+        layer_norm=norm() if width else None,
+        scalar=jnp.ones(1, dtype) if "scalar" in model.parts(index) else None,
+    )
 
 
 def around(cls, model, key, dtype, state):

@@ -16,14 +16,13 @@ from posattn.configs.latents import as_latent, latent_weights
 from posattn.jax.attention import definition
 from posattn.jax.attention.attention import attend
 from posattn.jax.attention.cache import beyond, rule_of
-from posattn.jax.attention.call import Positions, call_at, positions_of
+from posattn.jax.attention.call import Positions, call_at
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import all_of, for_heads
-from posattn.jax.models.head_norm import normed
 from posattn.jax.models.layer_plan import from_config, rotation
 from posattn.jax.models.lightning import LightningIndexer, selects
-from posattn.jax.models.projections import gated, glorot, grown, rotated
+from posattn.jax.models.projections import gated, glorot, latent_parts
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -282,7 +281,7 @@ class LatentAttention:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, source = parts
         if cache is not None:
             queries = jnp.asarray(positions.query)
@@ -304,9 +303,19 @@ class LatentAttention:
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         both = all_of([None if cache is None else rule(cache), mask])
         select = selects(self, select, x, narrow, chosen, positions, both, causal)
-        options = {"mask": both, "causal": causal, "select": select, "finite": finite}
-        options |= {"scale": widths.scale(self.scale), "sinks": self.sinks}
-        heads = attend(call_at(positions, query, key, value, **options))
+        call = call_at(
+            positions,
+            query,
+            key,
+            value,
+            mask=both,
+            causal=causal,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=select,
+            finite=finite,
+        )
+        heads = attend(call)
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         if cache is not None:
             heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
@@ -340,41 +349,23 @@ class LatentAttention:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         widths = contract.latent_weights(self, x)
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, _ = parts
         latent, chosen = self._split(kept, latent, widths)
         query = jnp.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        options = {"mask": mask, "causal": causal, "scale": widths.scale(self.scale)}
-        chosen = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        options |= {"select": chosen, "sinks": self.sinks}
-        call = call_at(positions, query, key, **options)
+        call = call_at(
+            positions,
+            query,
+            key,
+            mask=mask,
+            causal=causal,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=selects(self, select, x, narrow, chosen, positions, mask, causal),
+        )
         return definition.weights(call)
-
-    def _projected(self, x, query_positions, widths):
-        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
-        contract.floating("x", x, like=self.query_weight, owner="the weights")
-        narrow = wide = x
-        if self.query_down_weight is not None:
-            raw = x @ self.query_down_weight
-            narrow = normed(raw, self.query_norm_weight, self.eps)
-            wide = jnp.concatenate([narrow, raw], axis=-1) if self.raw else narrow
-        query = split_heads(wide @ self.query_weight, self.num_heads)
-        positions = positions_of(query, query, query_positions, query_positions)
-        query = grown(query, self.temperature, positions.query)
-        content, rotation = jnp.split(query, [widths.content], axis=-1)
-        kept = [x[..., :0]]
-        if self.kv_down_weight is not None:
-            latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-            latent = normed(latent, self.kv_norm_weight, self.eps)
-            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
-            kept = [latent, key[..., 0, :, :]]
-        if self.indexer is not None:
-            kept.append(self.indexer.keys(x, positions.key))
-        kept = jnp.concatenate(kept, axis=-1)
-        rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, kept, positions, narrow, wide if self.raw else x
 
     def _split(self, kept, latent, widths):
         """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""

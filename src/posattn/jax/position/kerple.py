@@ -99,8 +99,7 @@ class KerplePower:
     """A penalty that grows with a power of the distance, with learned strengths for each head.
 
     Twin of :class:`posattn.reference.KerplePower`; a pytree.
-    Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
-    Up to position 2**20 its relative error is below 4e-7 in float32.
+    Dtypes and rounding are those of :class:`KerpleLog`.
 
     Args:
         r1: $r_1$, `(num_heads)`: the strength.

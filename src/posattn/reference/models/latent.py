@@ -11,15 +11,14 @@ from posattn import contract
 from posattn.reference.attention.attention import (
     Positions,
     attention_weights,
-    positions_of,
     scaled_dot_product_attention,
 )
 from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import all_of, for_heads
-from posattn.reference.models.lightning import LightningIndexer, normed, selects
-from posattn.reference.models.projections import gated, grown, rotated
+from posattn.reference.models.lightning import LightningIndexer, selects
+from posattn.reference.models.projections import gated, latent_parts
 from posattn.reference.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -271,7 +270,7 @@ class LatentAttention:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, source = parts
         if cache is not None:
             cache = cache.append(kept, positions.query)
@@ -292,10 +291,18 @@ class LatentAttention:
             masks.append(held(cache, positions.query)[..., None, :, :])
         mask = all_of(masks, positions, shape)
         select = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        options = {"mask": mask, "causal": causal, "select": select, "sinks": self.sinks}
-        options |= {"query_positions": positions.query, "key_positions": positions.key}
-        options["scale"] = widths.scale(self.scale)
-        heads = scaled_dot_product_attention(query, key, value, **options)
+        heads = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=mask,
+            causal=causal,
+            query_positions=positions.query,
+            key_positions=positions.key,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=select,
+        )
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         out = gated(self, merge_heads(heads), source) @ self.output_weight
         lends = latent if return_latent else None
@@ -325,39 +332,24 @@ class LatentAttention:
             `(*batch, H, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         widths = contract.latent_weights(self, x)
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, _ = parts
         latent, chosen = self._split(kept, latent, widths)
         query = np.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         select = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        options = {"mask": mask, "causal": causal, "select": select, "sinks": self.sinks}
-        options |= {"query_positions": positions.query, "key_positions": positions.key}
-        return attention_weights(query, key, scale=widths.scale(self.scale), **options)
-
-    def _projected(self, x, query_positions, widths):
-        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
-        narrow = wide = x
-        if self.query_down_weight is not None:
-            raw = x @ self.query_down_weight
-            narrow = normed(raw, self.query_norm_weight, self.eps)
-            wide = np.concatenate([narrow, raw], axis=-1) if self.raw else narrow
-        query = split_heads(wide @ self.query_weight, self.num_heads)
-        positions = positions_of(query, query, query_positions, query_positions)
-        query = grown(query, self.temperature, positions.query)
-        content, rotation = np.split(query, [widths.content], axis=-1)
-        kept = [x[..., :0]]
-        if self.kv_down_weight is not None:
-            latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-            latent = normed(latent, self.kv_norm_weight, self.eps)
-            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
-            kept = [latent, key[..., 0, :, :]]
-        if self.indexer is not None:
-            kept.append(self.indexer.keys(x, positions.key))
-        kept = np.concatenate(kept, axis=-1)
-        rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, kept, positions, narrow, wide if self.raw else x
+        return attention_weights(
+            query,
+            key,
+            mask=mask,
+            causal=causal,
+            query_positions=positions.query,
+            key_positions=positions.key,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=select,
+        )
 
     def _split(self, kept, latent, widths):
         """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""

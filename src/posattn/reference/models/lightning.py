@@ -10,7 +10,7 @@ from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.indexer import indexer_scores
 from posattn.reference.attention.masks import causal_mask, of_pairs
 from posattn.reference.attention.selection import rising, select_keys
-from posattn.reference.models.projections import grown, rotated
+from posattn.reference.models.projections import grown, normed, rotated
 from posattn.reference.validated import validated
 
 __all__ = ["LightningIndexer"]
@@ -278,11 +278,6 @@ class LightningIndexer:
 def centered(x, weight, bias, eps):
     """Subtract the mean and divide by the standard deviation."""
     return normed(x - np.mean(x, axis=-1, keepdims=True), weight, eps) + bias
-
-
-def normed(x, weight, eps):
-    """Divide by the root mean square."""
-    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
 
 
 def selects(layer, select, x, narrow, key, positions, mask, causal):

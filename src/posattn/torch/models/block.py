@@ -91,8 +91,9 @@ class Block(nn.Module):
             heads = self.attention(read, cache=cache, **told)
             heads, cache = (heads, None) if cache is None else heads
         else:
-            given = {"rng": told.pop("rng", None), "lent": lent.get(self.lender)}
-            found = called(self.attention, Inputs(read, **told), cache, **given)
+            rng = told.pop("rng", None)
+            theirs = lent.get(self.lender)
+            found = called(self.attention, Inputs(read, **told), cache, rng, lent=theirs)
             heads, cache, lent[self.lender] = found
         heads = applied(self.attention_post_norm, heads)
         attended = x.add(heads, alpha=self.residual_scale)

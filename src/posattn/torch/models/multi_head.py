@@ -322,10 +322,12 @@ class MultiHeadAttention(nn.Module):
 
 def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
     """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
-    own = lent is None
-    heads = project(layer, inputs, cache) if own else borrowed(layer, inputs, lent)
-    if own and cache is not None:
-        heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    if lent is not None:
+        heads = borrowed(layer, inputs, lent)
+    else:
+        heads = project(layer, inputs, cache)
+        if cache is not None:
+            heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
     if layer.indexer is not None:
         select, cache = chosen(layer, inputs.query, heads, cache)
     mixed = attend(layer, heads, rng, select)
