@@ -151,9 +151,6 @@ class LatentAttention:
             gate: multiply the output of the heads by a sigmoid of one more projection.
             temperature: whether each head learns how its queries grow with their position.
             dtype: of the weights; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
         sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
@@ -229,9 +226,6 @@ class LatentAttention:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             dtype: of the latent vectors; that of the weights if not given.
-
-        Returns:
-            The empty cache.
         """
         dtype = self.key_weight.dtype if dtype is None else dtype
         width = 0 if self.kv_down_weight is None else self.kv_down_weight.shape[1]

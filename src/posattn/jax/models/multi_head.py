@@ -190,9 +190,6 @@ class MultiHeadAttention:
                 sequence, to the width of all heads.
             indexer: a `LightningIndexer` that selects the keys of each query.
             dtype: of the weights; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         dropout_rate = contract.dropout_rate(dropout_rate)
@@ -232,9 +229,6 @@ class MultiHeadAttention:
             max_len: how many positions there are, at least 1.
             rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; that of the weights if not given.
-
-        Returns:
-            The empty cache.
         """
         groups = self.num_kv_heads
         sizes = batch_shape, groups, max_len, self.key_weight.shape[-1] // groups

@@ -125,9 +125,6 @@ class DisentangledBias:
             same_row: whether position to content reads the row of $\delta(i, j)$, as the authors' code.
             bucketed_to: $D$, from where distances have no bucket, or None for a row for each distance.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The scheme.
         """
         max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
         num_heads = contract.heads(num_heads, dim)

@@ -82,9 +82,6 @@ class KVCache:
             window: how many tokens a query sees, its own among them; all if not given. The cache
                 then needs room for these only.
             rotated: whether keys are kept as `rotate` leaves them.
-
-        Returns:
-            The empty cache.
         """
         shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
         positions = np.full((*shape[:-3], shape[-2]), EMPTY)

@@ -52,9 +52,6 @@ class LatentCache:
             batch_shape: the batch axes, `(8,)` or just 8.
             max_len: how many tokens there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer; 0 or more.
-
-        Returns:
-            The empty cache.
         """
         shape = contract.latent_shape(batch_shape, max_len, width)
         return cls(np.zeros(shape), np.full(shape[:-1], EMPTY))

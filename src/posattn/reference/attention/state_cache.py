@@ -57,9 +57,6 @@ class StateCache:
             value_dim: the width of a head of values.
             past: how many inputs of the convolution are kept, one less than its taps.
             width: of the convolution.
-
-        Returns:
-            The empty cache.
         """
         inputs, state = contract.state_shapes(
             batch_shape, num_heads, key_dim, value_dim, past, width

@@ -141,9 +141,6 @@ class DeltaAttention:
             most: the upper bound of $\beta$.
             eps: added to the mean square in the norm.
             bound: the lower bound of log gates, which a scaled sigmoid keeps; none if not given.
-
-        Returns:
-            The layer.
         """
         contract.delta_gate(gate, bound)
         sizes = contract.delta_sizes(
@@ -172,9 +169,6 @@ class DeltaAttention:
 
         Args:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
-
-        Returns:
-            The empty cache.
         """
         sizes = contract.delta_weights(self)
         shape = sizes.num_heads, sizes.key_dim, sizes.value_dim

@@ -184,9 +184,6 @@ class LatentAttention:
             sinks: give each head a learned score that joins its softmax without a value, from zero on.
             gate: multiply the output of the heads by a sigmoid of one more projection.
             temperature: whether each head learns how its queries grow with their position.
-
-        Returns:
-            The layer.
         """
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
         sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
@@ -218,9 +215,6 @@ class LatentAttention:
         Args:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
-
-        Returns:
-            The empty cache.
         """
         width = 0 if self.kv_down_weight is None else self.kv_down_weight.shape[1]
         width += 0 if self.indexer is None else self.indexer.key_weight.shape[1]

@@ -200,9 +200,6 @@ class MultiHeadAttention:
                 sequence, to the width of all heads.
             indexer: a `LightningIndexer` that selects the keys of each query.
 
-        Returns:
-            The layer.
-
         Raises:
             ValueError: if a number lies outside its range or does not divide what it must.
         """
@@ -238,9 +235,6 @@ class MultiHeadAttention:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             rotated: whether keys are kept as `rotate` leaves them; see :class:`KVCache`.
-
-        Returns:
-            The empty cache.
         """
         groups = self.num_kv_heads or self.num_heads
         width = self.key_weight.shape[-1] // groups

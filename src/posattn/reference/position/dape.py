@@ -90,9 +90,6 @@ class DAPE:
             num_heads: the number of heads $H$, at least 1.
             bias: the bias to adapt, `(query_positions, key_positions) -> (num_heads, n_q, n_k)`.
             hidden_dim: the width $m$ of the hidden layer, at least 1.
-
-        Returns:
-            The layer.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden = rng.uniform(-1, 1, (2 * num_heads + 1, hidden_dim)) / np.sqrt(

@@ -174,9 +174,6 @@ class DisentangledBias:
             same_row: whether position to content reads the row of $\delta(i, j)$, as the authors' code.
             bucketed_to: $D$, from where distances have no bucket, or None for a row for each distance.
 
-        Returns:
-            The scheme.
-
         Raises:
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """

@@ -90,9 +90,6 @@ class FIRE:
             num_heads: the number of heads, at least 1.
             hidden_dim: the width $m$ of the hidden layer, at least 1.
             threshold: $L_0$ in positions, positive.
-
-        Returns:
-            The layer.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden = rng.uniform(-1, 1, (2, hidden_dim))

@@ -62,9 +62,6 @@ class KerpleLog:
         Args:
             rng: where the parameters are drawn from.
             num_heads: the number of heads, at least 1.
-
-        Returns:
-            The layer.
         """
         uniform = _uniform(rng, num_heads)
         return cls(2 * uniform[0], uniform[1])
@@ -142,9 +139,6 @@ class KerplePower:
         Args:
             rng: where the parameters are drawn from.
             num_heads: the number of heads, at least 1.
-
-        Returns:
-            The layer.
         """
         uniform = _uniform(rng, num_heads)
         return cls(uniform[0], 2 * uniform[1])

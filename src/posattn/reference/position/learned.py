@@ -50,9 +50,6 @@ class LearnedPositionalEncoding:
             rng: where the table is drawn from.
             max_len: $n_{\max}$, the number of positions, at least 1.
             dim: the width, at least 1.
-
-        Returns:
-            The layer.
         """
         max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         return cls(rng.normal(0, 0.02, (max_len, dim)))

@@ -118,9 +118,6 @@ class PolarKey:
             num_heads: the number of heads of keys, at least 1.
             head_dim: the width of the heads, at least 1.
             base: the base of the frequencies, positive.
-
-        Returns:
-            The layer.
         """
         num_heads, head_dim = contract.sizes(num_heads=num_heads, head_dim=head_dim)
         return cls(np.zeros((num_heads, head_dim)), base)

@@ -77,9 +77,6 @@ class ShawRelative:
             max_distance: $m$, the largest offset that has its own vector, at least 0.
             head_dim: the width $d_h$ of a head, at least 1.
             use_values: whether offsets act on values, too.
-
-        Returns:
-            The scheme.
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -236,9 +233,6 @@ class RelativeGlobalAttention:
             max_len: $n_{\max}$, the number of distances with a vector, at least 1.
             num_heads: the number of heads, at least 1.
             head_dim: the width $d_h$ of a head, at least 1.
-
-        Returns:
-            The scheme.
         """
         max_len, num_heads, head_dim = contract.sizes(
             max_len=max_len, num_heads=num_heads, head_dim=head_dim

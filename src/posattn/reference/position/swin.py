@@ -69,9 +69,6 @@ class SwinBias:
             num_heads: the number of heads, at least 1.
             height: the number of rows of the window, at least 1.
             width: the number of columns of the window, at least 1.
-
-        Returns:
-            The layer.
         """
         num_heads, height, width = contract.sizes(
             num_heads=num_heads, height=height, width=width

@@ -110,9 +110,6 @@ class SwinV2Bias:
             trained_height: the number of rows in training, `height` if not given.
             trained_width: the number of columns in training, `width` if not given.
             hidden_dim: the width of the hidden layer, at least 1.
-
-        Returns:
-            The layer.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden_weight = rng.normal(0, 0.02, (2, hidden_dim))

@@ -141,9 +141,6 @@ class T5Bias:
             num_buckets: $N$, at least 2; even and at least 4 if `bidirectional`.
             max_distance: where the last bucket begins.
             bidirectional: use separate buckets for the two directions.
-
-        Returns:
-            The layer.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)

@@ -87,9 +87,6 @@ class TransformerXLBias:
             num_heads: the number of heads, a divisor of `dim`.
             base: $b$ of the frequencies, positive.
 
-        Returns:
-            The scheme.
-
         Raises:
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """

@@ -104,9 +104,6 @@ class TUPEBias:
             num_heads: the number of heads, a divisor of `dim`.
             use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.
 
-        Returns:
-            The scheme.
-
         Raises:
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """

@@ -84,9 +84,6 @@ class KVCache:
             rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; PyTorch's default one if not given.
             device: where the cache lives.
-
-        Returns:
-            The empty cache.
         """
         *batch, heads, slots, width = contract.cache_shape(
             batch_shape, num_kv_heads, max_len, head_dim, window

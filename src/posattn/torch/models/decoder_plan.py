@@ -58,7 +58,6 @@ def from_config(
         The decoder.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
             or weights are missing or left over.
     """

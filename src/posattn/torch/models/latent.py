@@ -199,9 +199,6 @@ class LatentAttention(nn.Module):
             dtype: of the latent vectors; if not given, what the layer makes of them: under
                 :class:`torch.autocast` its dtype, otherwise that of the weights.
             device: where the cache lives; where the weights are if not given.
-
-        Returns:
-            The empty cache.
         """
         dtype, device = made_by(self.key, dtype, device)
         width = 0 if self.lent else self.kv_rank + self.rotary_dim

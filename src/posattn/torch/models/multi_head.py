@@ -218,9 +218,6 @@ class MultiHeadAttention(nn.Module):
             dtype: of keys and values; if not given, what the layer makes of them: under
                 :class:`torch.autocast` its dtype, otherwise that of the weights.
             device: where the cache lives; where the weights are if not given.
-
-        Returns:
-            The empty cache.
         """
         dtype, device = made_by(self.key, dtype, device)
         sizes = batch_shape, self.num_kv_heads, max_len, self.head_dim
