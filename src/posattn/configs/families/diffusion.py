@@ -34,8 +34,9 @@ def drawing(keys, *, axes, double=None, single=None):
         keys.ignore("joint_attention_dim", "use_layer3d_rope")
         norm, widths = Norm("rms", 1e-6), keys.sequence("axes_dims_rope")
     if sum(widths) != each:
-        wrong = f"axes_dims_rope = {widths} must add up to attention_head_dim = {each}"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"axes_dims_rope = {widths} must add up to attention_head_dim = {each}"
+        )
     parts = [
         rope(BASE, width, layout="interleaved", family=keys.family) for width in widths
     ]

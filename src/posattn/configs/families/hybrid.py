@@ -54,13 +54,13 @@ def kimi_linear(keys):
     more = older.keys() - LINEAR_KEYS.keys() - {"full_attn_layers", "kda_layers"}
     known = not more and "gate_lower_bound" not in older  # K3 has these, too
     delta = kimi_delta(told) if known and told.values.keys() >= {*KIMI} else None
-    return stack.mixed(
-        keys,
-        replace(latent(keys.without("head_dim"), turns=False), told=gate * "gated output"),
-        {FULL: None, LINEAR: "Kimi delta attention"},
-        delta,
-        pattern=lambda place: FULL if place + 1 in attend else LINEAR,
-    )
+    layer = latent(keys.without("head_dim"), turns=False)
+    layers = {
+        FULL: replace(layer, told=gate * "gated output"),
+        LINEAR: replace(layer, kind="Kimi delta attention", delta=delta),
+    }
+    pattern = lambda place: FULL if place + 1 in attend else LINEAR  # noqa: E731
+    return stack.by_kind(keys, layers, pattern=pattern)
 
 
 def glm5_next(keys):
@@ -114,9 +114,11 @@ def olmo_hybrid(keys):
         most=2.0 if keys.flag("linear_allow_neg_eigval", absent=True) else 1.0,
         eps=1e-5,  # whatever rms_norm_eps is
     )
-    words = {FULL: None, LINEAR: "linear attention"}
-    pattern = stack.all_but(4, LINEAR)
-    return stack.mixed(keys, replace(layer, rope=rope), words, delta, pattern=pattern)
+    layers = {
+        FULL: replace(layer, rope=rope),
+        LINEAR: replace(layer, kind="linear attention", delta=delta),
+    }
+    return stack.by_kind(keys, layers, pattern=stack.all_but(4, LINEAR))
 
 
 def nemotron_nas(keys):

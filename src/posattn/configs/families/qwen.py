@@ -64,9 +64,10 @@ def with_blocks(keys):
     gate = keys.choice("output_gate_type", among=("silu", "sigmoid"), absent=None)
     gate = gate or keys.choice("hidden_act", among=("silu", "sigmoid"), absent="silu")
     interval = keys.count("full_attention_interval", absent=4)
-    words = {FULL: None, LINEAR: "linear attention", "indexed_attention": None}
     delta = replace(delta_of(keys), gate=gate)
-    return stack.mixed(keys, layer, words, delta, pattern=stack.all_but(interval, LINEAR))
+    linear = replace(layer, rope=None, kind="linear attention", delta=delta)
+    layers = {FULL: layer, LINEAR: linear, "indexed_attention": layer}
+    return stack.by_kind(keys, layers, pattern=stack.all_but(interval, LINEAR))
 
 
 QWEN2 = partial(qwen, bias=True, output=False)

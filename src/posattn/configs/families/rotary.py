@@ -44,8 +44,9 @@ def rotation(
     if kind is not None:
         found, where = _of_kind(keys, found, where, kind)
     elif any(isinstance(value, dict) for value in found.values()):
-        wrong = f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
+        )
     if not isinstance(base, (list, tuple)):
         found["rope_theta"] = base
     else:
@@ -86,8 +87,9 @@ def rotation(
         family=f"{keys.family}: {where}",
     )
     if sections is not None and turned.interleaved and not alternating:
-        wrong = "mrope_interleaved must be false, since sections of this family do not alternate"
-        raise keys.error(wrong)
+        raise keys.error(
+            "mrope_interleaved must be false, since sections of this family do not alternate"
+        )
     if backward:
         turned = replace(turned, frequencies=tuple(-w for w in turned.frequencies))
     return replace(turned, interleaved=True) if alternating else turned
@@ -127,8 +129,9 @@ def _parameters(keys):
     new, old = keys.section("rope_parameters"), keys.section("rope_scaling")
     parts = [part for part in (new or {}).values() if isinstance(part, dict)] or [new]
     if new and old and _bare(old) not in map(_bare, parts):
-        wrong = f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
+        )
     if not new and not old and "rope_parameters" not in keys.values:
         new = keys.section("rope_parameters", absent=OPTIONAL)
     return (dict(new), "rope_parameters") if new else (dict(old or {}), "rope_scaling")
@@ -168,8 +171,9 @@ def _method(keys, found, where, names):
     if set(meant) == {"default", "mrope"}:  # as transformers writes what it read as mrope
         meant = ["mrope"]
     if meant[0] != meant[-1]:
-        wrong = f"{where} has rope_type = {given[0]!r} and type = {given[1]!r}, which contradict"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"{where} has rope_type = {given[0]!r} and type = {given[1]!r}, which contradict"
+        )
     found["rope_type"] = meant[0]
     return meant[0]
 

@@ -154,9 +154,9 @@ def filled(keys, words):
     return re.sub(r"{(.+?)}", number, words)
 
 
-def stacked(keys, change, *, names=DEPTH, **options):
+def stacked(keys, change, names=DEPTH):
     """The layers of a stack, each made by a function of its place."""
-    count = keys.count(*names, most=10_000, **options)
+    count = keys.count(*names, most=10_000)
     return numbered(change(place) for place in range(count))
 
 
@@ -168,7 +168,7 @@ def numbered(layers):
 def equal(keys, layer, *, names=DEPTH, **changes):
     """A stack of equal layers, with some changes."""
     layer = replace(layer, **changes)
-    return stacked(keys, lambda place: layer, names=names)
+    return stacked(keys, lambda place: layer, names)
 
 
 def kinds(keys, pattern=None, among=(FULL, SLIDING), names=("layer_types",)):
@@ -195,10 +195,9 @@ def lent(keys, kind, layers, absent=REQUIRED):
     own = len(kind) - count
     lenders = {kind[place]: place for place in range(own)}
     if missing := [name for name in kind[own:] if name not in lenders]:
-        wrong = (
+        raise keys.error(
             f"num_kv_shared_layers = {count} leaves no {missing[0]!r} with keys of its own"
         )
-        raise keys.error(wrong)
     lent = tuple(replace(x, kv_layer=lenders[kind[x.index]]) for x in layers[own:])
     return layers[:own] + lent
 
@@ -207,23 +206,6 @@ def by_kind(keys, layers, **options):
     """A stack of layers, given by their kinds; `options` are for `kinds`."""
     kind = kinds(keys, among=tuple(layers), **options)
     return stacked(keys, lambda place: layers[kind[place]])
-
-
-def mixed(keys, layer, words, delta=None, **options):
-    """A stack in which some layers are another mechanism, which is told in words.
-
-    Args:
-        keys: of the configuration.
-        layer: one that attends.
-        words: from a kind of layer to what it is, and for `filled` its sizes; None if it attends.
-        delta: the sizes of the others, if they have the delta rule.
-        options: for `kinds`.
-    """
-    bare = replace(layer, rope=None, delta=delta)
-    layers = {
-        name: spoken(keys, bare, said) if said else layer for name, said in words.items()
-    }
-    return by_kind(keys, layers, **options)
 
 
 def spoken(keys, layer, words):

@@ -25,6 +25,8 @@ def by_row(
     groups=None,
     only=(),
     ignored=(),
+    without=(),
+    indexer=None,
     counts=None,
     bases=None,
     repeated=1,
@@ -44,13 +46,16 @@ def by_row(
         groups: the key of the number of heads of keys, if it has another name.
         only: keys that may be absent, and the value they must otherwise have.
         ignored: keys that say nothing about this family's attention.
+        without: keys that are read as if they were not there.
+        indexer: for `deepseek.indexed`, if one chooses the keys.
         counts: the key of a list of the number of heads of each layer.
         bases: the key of a list of the base of each layer, 0 where nothing rotates, and what its absence is.
         repeated: how many layers of attention each layer of the stack has.
         lent: whether the last layers use the keys of others.
         common: options of `attending` that all kinds share.
     """
-    keys.ignore(*ignored)
+    keys.ignore(*ignored, *without)
+    keys = keys.without(*without)
     if inner is not None:
         keys = keys.changed(**(keys.section(inner) or {}))
     if groups is not None:
@@ -58,7 +63,7 @@ def by_row(
     for name, *known in only:
         keys.only(name, *known)
     if kinds is None:
-        return alike(keys, layers, **required(common))
+        return alike(keys, layers, indexer, **required(common))
     kinds = {name: row for names, row in kinds.items() for name in names.split()}
     keys.ignore("num_key_value_heads", "sliding_window")  # which some kinds don't read
     listed = next((n for n in names if isinstance(keys.values.get(n), list)), None)
@@ -93,9 +98,11 @@ def by_row(
     return stack.lent(keys, kind, found) if lent else found
 
 
-def alike(keys, names, **options):
+def alike(keys, names, indexer=None, **options):
     """A stack of equal layers, whose window is that of all if there is one."""
     layer = attending(keys, stack.FULL, **options)
+    if indexer is not None:
+        return deepseek.indexed(keys, layer, **indexer)
     if "window" in options:
         kind = stack.SLIDING if layer.window else stack.FULL
         stack.kinds(keys, lambda place: kind, among=(kind,))
