@@ -79,7 +79,8 @@ def from_config(
     key = jax.random.key(0) if rng is None else rng
     keys = jax.random.split(key, len(model.plan.layers) + 1)
     # the largest arrays come first, and no more than one block is there twice
-    made, blocks = filled(around(cls, model, keys[-1], dtype, state), found, state), []
+    made = filled(around(cls, model, keys[-1], dtype, state), found, state)
+    blocks = []
     for index in range(len(model.plan.layers)):
         own = below(f"blocks.{index}.", found)
         block = block_of(model, index, keys[index], dtype, state)
@@ -122,7 +123,8 @@ def block_of(model, index, key, dtype, state):
             attention = loaded(attention, state, model.plan, index)
         if layer.kv_layer is not None:
             attention = replace(attention, **dict.fromkeys(BORROWED))
-    layer_input, width = None, model.layer_width
+    layer_input = None
+    width = model.layer_width
     if width:
         layer_input = FeedForward.init(
             last, layer.dim, width, gated=True, use_bias=False, **shape
@@ -156,7 +158,8 @@ def around(cls, model, key, dtype, state):
     if "encoding" in family.top:
         rows = model.plan.layers[0].table[1]
         encoding = LearnedPositionalEncoding.init(place, rows, dim, dtype=dtype)
-    layered, width = None, model.layer_width
+    layered = None
+    width = model.layer_width
     if width:
         sizes = model.vocab_size, len(model.plan.layers), dim, width, model.eps, dtype
         layered = partial(LayerEmbedding.init, each, *sizes)

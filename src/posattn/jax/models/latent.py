@@ -270,7 +270,8 @@ class LatentAttention:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, this and the new
             cache; then the indices, and then the latent vectors, if asked for.
         """
-        widths, follow = contract.latent_weights(self, x), query_positions is None
+        widths = contract.latent_weights(self, x)
+        follow = query_positions is None
         if cache is not None:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
@@ -281,7 +282,8 @@ class LatentAttention:
             queries = jnp.asarray(positions.query)
             rule, lost = rule_of(cache, queries, follow), beyond(cache, queries)
             cache = cache.append(kept, positions.query)
-            kept, causal = cache.latent, False
+            kept = cache.latent
+            causal = False
             positions = Positions(positions.query, cache.positions)
         # what a cache keeps was attended to
         finite = cache is not None and mask is None and latent is None
@@ -363,7 +365,8 @@ class LatentAttention:
 
     def _split(self, kept, latent, widths):
         """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""
-        lent, width = self.kv_down_weight is None, widths.rank + widths.rotary
+        lent = self.kv_down_weight is None
+        width = widths.rank + widths.rotary
         contract.lent(latent, lent, kept, (*kept.shape[:-1], width))
         return (latent, kept) if lent else jnp.split(kept, [width], axis=-1)
 

@@ -232,7 +232,8 @@ def zeros(like):
 
 def loaded(layer, state, plan, index):
     """A layer with weights out of those of its model."""
-    described, new = plan.layers[index], {}
+    described = plan.layers[index]
+    new = {}
     for name, array in attention_weights(state, plan, index).items():
         part, _, kind = name.partition(".")
         if part in PROJECTIONS:

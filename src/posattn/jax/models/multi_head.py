@@ -233,8 +233,7 @@ class MultiHeadAttention:
         groups = self.num_kv_heads
         sizes = batch_shape, groups, max_len, self.key_weight.shape[-1] // groups
         dtype = self.key_weight.dtype if dtype is None else dtype
-        options = {"window": span(self.mask), "rotated": rotated, "dtype": dtype}
-        cache = KVCache.init(*sizes, **options)
+        cache = KVCache.init(*sizes, window=span(self.mask), rotated=rotated, dtype=dtype)
         if self.indexer is None:
             return cache
         width = self.indexer.key_weight.shape[1]

@@ -124,7 +124,8 @@ class KVCache:
         batch, slots = self.positions.shape[:-1], self.positions.shape[-1]
         contract.cache_entry(key, value, positions, self)
         positions = np.broadcast_to(positions, (*batch, key.shape[-2])).astype(np.int64)
-        kept, places = positions >= 0, numbers(self, positions)
+        kept = positions >= 0
+        places = numbers(self, positions)
         wraps = self.window == slots
         if not wraps:
             contract.cache_room(np.max(places, initial=-1), slots)
@@ -190,7 +191,8 @@ class KVCache:
 
 def trimmed(cache, n, wraps=False):
     """Which slots hold the `n` newest tokens of each example: the last ones that are not empty."""
-    slots, there = cache.positions.shape[-1], cache.positions != EMPTY
+    slots = cache.positions.shape[-1]
+    there = cache.positions != EMPTY
     n = np.broadcast_to(contract.cache_trim(n, cache.positions), there.shape[:-1])[
         ..., None
     ]
@@ -222,7 +224,8 @@ def fallen(cache, positions):
 
 def held(cache, positions, window=None):
     """Which slots the tokens that came last may attend to, of which these are the positions."""
-    slots, kept = cache.positions.shape[-1], positions >= 0
+    slots = cache.positions.shape[-1]
+    kept = positions >= 0
     offsets = positions[..., :, None] - cache.positions[..., None, :].astype(np.int64)
     if window is not None and window <= slots:  # there positions rise
         return (offsets >= 0) & (offsets < window)

@@ -9,9 +9,19 @@ from jaxtyping import Bool, Float
 from posattn import contract
 from posattn.reference.validated import validated
 
-__all__ = ["Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"]
-__all__ += ["path_length", "reads", "recurrence", "recurrence_operations", "self_attention"]
-__all__ += ["self_attention_operations"]
+__all__ = [
+    "Cost",
+    "convolution",
+    "convolution_operations",
+    "layers_to_connect",
+    "measure",
+    "path_length",
+    "reads",
+    "recurrence",
+    "recurrence_operations",
+    "self_attention",
+    "self_attention_operations",
+]
 
 Tokens = Float[np.ndarray, "n d"]
 

@@ -289,7 +289,8 @@ class Decoder:
                 scores = scores / temperature + rng.gumbel(size=scores.shape)
             likeliest = np.argmax(scores, axis=-1)[..., None].astype(tokens.dtype)
             last = np.where(ended, last[..., -1:], likeliest)
-            text, positions = np.concatenate([text, last], axis=-1), None
+            text = np.concatenate([text, last], axis=-1)
+            positions = None
             ended = np.isin(last, ends)
         return text
 

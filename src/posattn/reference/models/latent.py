@@ -268,7 +268,8 @@ class LatentAttention:
         content, rotated, kept, positions, narrow, source = parts
         if cache is not None:
             cache = cache.append(kept, positions.query)
-            kept, causal = cache.latent, False
+            kept = cache.latent
+            causal = False
             positions = Positions(positions.query, cache.positions)
         latent, chosen = self._split(kept, latent, widths)
         absorbed = cache is not None and widths.absorb(x.shape[-2])
@@ -347,7 +348,8 @@ class LatentAttention:
 
     def _split(self, kept, latent, widths):
         """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""
-        lent, width = self.kv_down_weight is None, widths.rank + widths.rotary
+        lent = self.kv_down_weight is None
+        width = widths.rank + widths.rotary
         contract.lent(latent, lent, kept, (*kept.shape[:-1], width))
         return (latent, kept) if lent else np.split(kept, [width], axis=-1)
 

@@ -151,8 +151,9 @@ class LightningIndexer:
         if temperature:
             norm["temperature"] = np.eye(2, 1, -1).repeat(num_heads, axis=1)
         eps = contract.positive("eps", eps)
-        rest = {"rotate": rotate, "eps": eps, "size": size, "pooled": pooled}
-        return cls(**weights, **norm, count=count, **rest)
+        return cls(
+            **weights, **norm, count=count, rotate=rotate, eps=eps, size=size, pooled=pooled
+        )
 
     def keys(
         self, x: Inexact[np.ndarray, "*batch n d"], positions: Real[np.ndarray, "*#batch n"]
@@ -225,7 +226,8 @@ class LightningIndexer:
 
     def _blocks(self, query, key, weights, positions, mask, causal):
         """The keys of the best blocks, which begin at the first key that each query sees."""
-        size, mean = self.size, self.pooled != "max"
+        size = self.size
+        mean = self.pooled != "max"
         n, n_k = query.shape[-2], key.shape[-2]
         if mean:  # of each key and those after it
             ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]

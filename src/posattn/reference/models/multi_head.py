@@ -238,8 +238,9 @@ class MultiHeadAttention:
         """
         groups = self.num_kv_heads or self.num_heads
         width = self.key_weight.shape[-1] // groups
-        options = {"window": span(self.mask), "rotated": rotated}
-        cache = KVCache.init(batch_shape, groups, max_len, width, **options)
+        cache = KVCache.init(
+            batch_shape, groups, max_len, width, window=span(self.mask), rotated=rotated
+        )
         if self.indexer is None:
             return cache
         width = self.indexer.key_weight.shape[1]

@@ -97,8 +97,13 @@ def project(layer, inputs, cache=None):
 
 def after(cache, inputs):
     """The inputs, whose tokens follow those of a cache if nothing else is given."""
-    memory = {"key": inputs.key, "value": inputs.value}
-    contract.cached(cache, inputs.query, **memory, key_positions=inputs.key_positions)
+    contract.cached(
+        cache,
+        inputs.query,
+        key=inputs.key,
+        value=inputs.value,
+        key_positions=inputs.key_positions,
+    )
     if inputs.query_positions is not None:
         return inputs
     return inputs._replace(query_positions=cache.next_positions(inputs.query.shape[-2]))
@@ -188,8 +193,11 @@ def chosen(layer, x, heads, cache):
         )
     shape = *heads.query.shape[:-1], key.shape[-2]
     seen = of_pairs(mask_of(heads), heads.positions, shape)
-    at = {"key_positions": heads.positions.key, "mask": seen, "causal": heads.causal}
-    return layer.indexer(x, x, key, heads.positions.query, **at), cache
+    at = heads.positions
+    select = layer.indexer(
+        x, x, key, at.query, key_positions=at.key, mask=seen, causal=heads.causal
+    )
+    return select, cache
 
 
 def sinks_and_cap(layer):

@@ -182,8 +182,9 @@ class DisentangledBias:
         contract.bucketed(max_distance, bucketed_to)
         table = rng.normal(0, 0.02, (2 * max_distance, dim))
         weights = rng.normal(0, 0.02, (2, dim, dim))
-        options = {"same_row": same_row, "bucketed_to": bucketed_to}
-        return cls(table, *weights, num_heads=num_heads, **options)
+        return cls(
+            table, *weights, num_heads=num_heads, same_row=same_row, bucketed_to=bucketed_to
+        )
 
     @property
     def scale(self) -> float:
@@ -217,8 +218,9 @@ class DisentangledBias:
         behind = -relative_positions(query_positions, key_positions)
         if self.bucketed_to is not None:
             contract.bucketed(reach, self.bucketed_to)
-            sizes = {"num_buckets": reach, "max_distance": self.bucketed_to}
-            behind = deberta_bucket(behind, **sizes)
+            behind = deberta_bucket(
+                behind, num_buckets=reach, max_distance=self.bucketed_to
+            )
         q_rows, k_rows = (
             np.moveaxis(split_heads(scaled @ weight, self.num_heads)[:, rows], 0, -4)
             for weight, rows in (

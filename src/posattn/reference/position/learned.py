@@ -86,7 +86,8 @@ class LearnedPositionalEncoding:
 
 def learned_cases():
     """A learned table: its rows are added to tokens of shape `(*batch, n, d)`."""
-    x, table = draw(0, 3, 4, 6), {"table": draw(1, 9, 6)}
+    x = draw(0, 3, 4, 6)
+    table = {"table": draw(1, 9, 6)}
     yield "three examples of four tokens", (x,), table
     yield "as many examples as tokens", (draw(2, 4, 4, 6),), table
     yield "as long as the table", (draw(3, 1, 9, 6),), table

@@ -320,5 +320,6 @@ def _of_each_head(convert, weight, num_heads, rotary_dim):
 
 def rotation(frequencies, attention_factor=1.0):
     """The scheme that rotates by these frequencies."""
-    options = {"frequencies": frequencies, "attention_factor": attention_factor}
-    return Scheme(rotate=partial(rotate, **options))
+    return Scheme(
+        rotate=partial(rotate, frequencies=frequencies, attention_factor=attention_factor)
+    )

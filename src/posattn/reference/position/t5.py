@@ -215,7 +215,8 @@ def t5_bucket_cases():
 
 def t5_cases():
     """The bias of T5: a learned number per head and bucket."""
-    table, one_way = draw(0, 32, 3), {"bidirectional": False}
+    table = draw(0, 32, 3)
+    one_way = {"bidirectional": False}
     for name, pair in PAIRS.items():
         yield name, pair, {"table": table}
     edges = (

@@ -105,7 +105,8 @@ class LatentCache:
         contract.latent_entry(latent, positions, self)
         slots = self.positions.shape[-1] - 1
         positions = positions.long().expand(*self.positions.shape[:-1], -1)
-        kept, slot = positions >= 0, numbers(self, positions)
+        kept = positions >= 0
+        slot = numbers(self, positions)
         if not readable(positions):
             latent = latent.masked_fill((slot >= slots)[..., None], torch.nan)
         elif 0 not in positions.shape:

@@ -65,8 +65,13 @@ def from_config(
     device = torch.get_default_device() if device is None else device
     # what is loaded anyway is not drawn first
     state = state_of(weights, config)
-    options = {"dtype": dtype, "device": device if state is None else "meta"}
-    made = empty(cls, model, rng if state is None else None, **options)
+    made = empty(
+        cls,
+        model,
+        rng if state is None else None,
+        dtype=dtype,
+        device=device if state is None else "meta",
+    )
     if state is not None:
         made.to_empty(device=device)
         fill(made, model, state)

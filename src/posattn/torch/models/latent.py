@@ -251,12 +251,14 @@ class LatentAttention(nn.Module):
                 query_positions = cache.next_positions(x.shape[-2])
         parts = latent_parts(self, x, query_positions)
         content, rotated, kept, positions, narrow, source = parts
+        masks = [mask]
         # a cache hides nothing but zeros
-        masks, finite = [mask], cache is not None and mask is None and latent is None
+        finite = cache is not None and mask is None and latent is None
         if cache is not None:
             rule = rule_of(cache, positions.query, follow)
             cache = cache.append(kept, positions.query)
-            kept, causal = cache.latent, False
+            kept = cache.latent
+            causal = False
             masks.append(rule(cache))
             positions = Positions(positions.query, cache.positions)
         latent, chosen = self._split(kept, latent)
@@ -271,7 +273,8 @@ class LatentAttention(nn.Module):
         shape = *query.shape[:-1], key.shape[-2]
         mask = all_of([for_heads(mask, shape) for mask in masks], positions, shape)
         select = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        each, joined = select, absorbed and self.sinks is None
+        each = select
+        joined = absorbed and self.sinks is None
         if joined:
             query, mask, positions = _as_one_head(query, mask, positions)
             if select is not None:  # once for each head

@@ -221,9 +221,8 @@ class MultiHeadAttention(nn.Module):
         """
         dtype, device = made_by(self.key, dtype, device)
         sizes = batch_shape, self.num_kv_heads, max_len, self.head_dim
-        options = {"window": span(self.mask), "rotated": rotated}
         made = {"dtype": dtype, "device": device}
-        cache = KVCache.init(*sizes, **options, **made)
+        cache = KVCache.init(*sizes, window=span(self.mask), rotated=rotated, **made)
         if self.indexer is not None:
             width = self.indexer.key.out_features
             cache.index = LatentCache.init(batch_shape, max_len, width, **made)
@@ -385,5 +384,6 @@ def call_of(heads, options):
     """The call of heads, which norms and rotations may have left in any shape."""
     arrays = heads.query, heads.key, heads.value
     contract.attention(*arrays, grouped=True)
-    known = {"aligned": heads.aligned, "finite": heads.finite}
-    return call_at(heads.positions, *arrays, **options, **known)
+    return call_at(
+        heads.positions, *arrays, **options, aligned=heads.aligned, finite=heads.finite
+    )

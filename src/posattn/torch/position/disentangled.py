@@ -179,8 +179,9 @@ class DisentangledBias(nn.Module):
         behind = -offsets(query_positions, key_positions)
         if self.bucketed_to is not None:
             contract.bucketed(reach, self.bucketed_to)
-            sizes = {"num_buckets": reach, "max_distance": self.bucketed_to}
-            behind = deberta_bucket(behind, **sizes)
+            behind = deberta_bucket(
+                behind, num_buckets=reach, max_distance=self.bucketed_to
+            )
         rows_of_query, rows_of_key = (
             (distance + reach).clamp(0, 2 * reach - 1)
             for distance in (behind if self.same_row else -behind, behind)
