@@ -14,45 +14,17 @@ from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.layers import Layer
 
 
-def by_row(
-    keys,
-    *,
-    kinds=None,
-    layers=stack.DEPTH,
-    names=("layer_types",),
-    pattern=None,
-    inner=None,
-    groups=None,
-    only=(),
-    ignored=(),
-    without=(),
-    indexer=None,
-    counts=None,
-    bases=None,
-    repeated=1,
-    lent=False,
-    **common,
-):
-    """A stack of layers, of one kind or of several.
+def by_row(keys, *, inner=None, groups=None, only=(), ignored=(), without=(), **row):
+    """A stack of layers.
 
     Args:
         keys: of the configuration.
-        kinds: from a kind, or several, to the options of `attending`, or to words for `stack.spoken`; None
-            if all layers are alike.
-        layers: the keys of their number.
-        names: the keys of the list of kinds.
-        pattern: for `placed`, where no key has such a list.
         inner: the key of a section with further keys.
         groups: the key of the number of heads of keys, if it has another name.
         only: keys that may be absent, and the value they must otherwise have.
         ignored: keys that say nothing about this family's attention.
         without: keys that are read as if they were not there.
-        indexer: for `deepseek.indexed`, if one chooses the keys.
-        counts: the key of a list of the number of heads of each layer.
-        bases: the key of a list of the base of each layer, 0 where nothing rotates, and what its absence is.
-        repeated: how many layers of attention each layer of the stack has.
-        lent: whether the last layers use the keys of others.
-        common: options of `attending` that all kinds share.
+        row: for `several` if it has `kinds`, otherwise for `alike`.
     """
     keys.ignore(*ignored, *without)
     keys = keys.without(*without)
@@ -62,8 +34,52 @@ def by_row(
         keys = keys.changed(num_key_value_heads=keys.count(groups))
     for name, *known in only:
         keys.only(name, *known)
-    if kinds is None:
-        return alike(keys, layers, indexer, **required(common))
+    return (several if "kinds" in row else alike)(keys, **row)
+
+
+def alike(keys, *, layers=stack.DEPTH, indexer=None, **options):
+    """A stack of equal layers, which all have the window if there is one.
+
+    Args:
+        keys: of the configuration.
+        layers: the keys of their number.
+        indexer: for `deepseek.indexed`, if one chooses the keys.
+        options: for `attending`.
+    """
+    layer = attending(keys, stack.FULL, **required(options))
+    if indexer is not None:
+        return deepseek.indexed(keys, layer, **indexer)
+    if "window" in options:
+        kind = stack.SLIDING if layer.window else stack.FULL
+        stack.kinds(keys, lambda place: kind, among=(kind,))
+    return stack.equal(keys, layer, names=layers)
+
+
+def several(
+    keys,
+    *,
+    kinds,
+    names=("layer_types",),
+    pattern=None,
+    counts=None,
+    bases=None,
+    repeated=1,
+    lent=False,
+    **common,
+):
+    """A stack of layers of several kinds.
+
+    Args:
+        keys: of the configuration.
+        kinds: from a kind, or several, to the options of `attending`, or to words for `stack.spoken`.
+        names: the keys of the list of kinds.
+        pattern: for `placed`, where no key has such a list.
+        counts: the key of a list of the number of heads of each layer.
+        bases: the key of a list of the base of each layer, 0 where nothing rotates, and what its absence is.
+        repeated: how many layers of attention each layer of the stack has.
+        lent: whether the last layers use the keys of others.
+        common: options of `attending` that all kinds share.
+    """
     kinds = {name: row for names, row in kinds.items() for name in names.split()}
     keys.ignore("num_key_value_heads", "sliding_window")  # which some kinds don't read
     listed = next((n for n in names if isinstance(keys.values.get(n), list)), None)
@@ -96,17 +112,6 @@ def by_row(
     found = [layer for place in range(count) for layer in [made(place)] * repeated]
     found = stack.numbered(found)
     return stack.lent(keys, kind, found) if lent else found
-
-
-def alike(keys, names, indexer=None, **options):
-    """A stack of equal layers, whose window is that of all if there is one."""
-    layer = attending(keys, stack.FULL, **options)
-    if indexer is not None:
-        return deepseek.indexed(keys, layer, **indexer)
-    if "window" in options:
-        kind = stack.SLIDING if layer.window else stack.FULL
-        stack.kinds(keys, lambda place: kind, among=(kind,))
-    return stack.equal(keys, layer, names=names)
 
 
 def attending(
