@@ -54,7 +54,8 @@ def of_models(chosen, models):
     from posattn.conformance.differences import around, beyond, differences, named, weights
 
     plans = [configs.plan(path, length=chosen.length) for path in models]
-    found, when = differences(*plans), ""
+    found = differences(*plans)
+    when = ""
     if not found and chosen.length is None and (far := beyond(*models)):
         plans = [configs.plan(path, length=far) for path in models]
         found, when = differences(*plans), f" in a text of {far} tokens"

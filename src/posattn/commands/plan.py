@@ -45,8 +45,10 @@ def add(commands):
 def show_plan(chosen):
     """What a configuration says of each layer."""
     try:
-        options = {"part": chosen.part, "length": chosen.length, "strict": chosen.strict}
-        told = [str(configs.plan(chosen.config, **options))]
+        read = configs.plan(
+            chosen.config, part=chosen.part, length=chosen.length, strict=chosen.strict
+        )
+        told = [str(read)]
         if chosen.engine and chosen.part:
             raise UsageError(
                 "--for must stand without --part: engines were run on text models"

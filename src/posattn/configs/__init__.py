@@ -19,6 +19,22 @@ from posattn.configs.reading import chosen, plan
 from posattn.configs.rotation import rope
 from posattn.configs.tokens import tokenizer
 
-__all__ = ["FAMILIES", "Buckets", "Delta", "Disentangled", "Indexer", "Latent", "Layer"]
-__all__ += ["Norm", "Plan", "Profiles", "Rope", "Slopes", "Temperature", "chosen", "plan"]
-__all__ += ["rope", "tokenizer"]
+__all__ = [
+    "FAMILIES",
+    "Buckets",
+    "Delta",
+    "Disentangled",
+    "Indexer",
+    "Latent",
+    "Layer",
+    "Norm",
+    "Plan",
+    "Profiles",
+    "Rope",
+    "Slopes",
+    "Temperature",
+    "chosen",
+    "plan",
+    "rope",
+    "tokenizer",
+]

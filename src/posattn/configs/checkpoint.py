@@ -7,8 +7,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Checkpoint"]
-
 INDEX = "model.safetensors.index.json"
 DTYPES = {
     "F64": "float64",
@@ -67,8 +65,9 @@ class Checkpoint(Mapping):
         mapped, start, said = self._places[name]
         if said["dtype"] not in DTYPES:
             known = ", ".join(DTYPES)
-            wrong = f"weights have {name!r} of dtype {said['dtype']}; known are {known}"
-            raise ValueError(wrong)
+            raise ValueError(
+                f"weights have {name!r} of dtype {said['dtype']}; known are {known}"
+            )
         shape, first = said["shape"], start + said["data_offsets"][0]
         array = self._read(mapped, DTYPES[said["dtype"]], math.prod(shape), first)
         return array.reshape(shape)

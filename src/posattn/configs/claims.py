@@ -3,8 +3,6 @@
 from posattn.configs.keys import shown
 from posattn.configs.layers import Slopes
 
-__all__ = ["agreeing"]
-
 CLAIMS = {  # what a layer would have to be for a key, or another of these names, to be true of it
     "use_qk_norm qk_norm qk_layernorm": lambda layer: layer.query_norm is not None,
     "rotary_dim": lambda layer: layer.rope and layer.rope.rotary_dim,

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-__all__ = ["data"]
-
 
 def data(name):
     """What the JSON of a file of this folder holds."""

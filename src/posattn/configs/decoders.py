@@ -11,8 +11,6 @@ from posattn.configs.layers import Plan
 from posattn.configs.reading import ATTENTION, as_heads, layers_of, opened, planned
 from posattn.configs.weights import NAMES
 
-__all__ = ["DECODERS", "Family", "Model", "Source", "decoder", "read", "sources"]
-
 READ = data("decoders.json")
 ACTIVATIONS = READ["activations"]
 BEYOND = ("num_nextn_predict_layers", "num_mtp_layers")
@@ -182,7 +180,8 @@ def decoder(config, *, length=None):
     bias = family.use_bias
     for name, value in family.only:
         keys.only(name, value)
-    mixed, hidden = None, keys.count(family.hidden, absent=absent)
+    mixed = None
+    hidden = keys.count(family.hidden, absent=absent)
     told = family.experts
     if told is not None and ("flag" not in told or keys.flag(told["flag"])):
         mixed = mixture(keys, family.experts, hidden, len(layers))
@@ -225,8 +224,9 @@ def built(keys, layer):
         as_latent(layer)
     elif layer.delta is None:
         if layer.kind not in ATTENTION:
-            wrong = f"layer {layer.index} is {layer.kind}, which a Decoder does not build"
-            raise keys.error(wrong)
+            raise keys.error(
+                f"layer {layer.index} is {layer.kind}, which a Decoder does not build"
+            )
         as_heads(replace(layer, kv_layer=None))
 
 
@@ -294,8 +294,9 @@ def read(state, source, shape):
         rows = array.shape[0] // 2
         array = array[source.half * rows : (source.half + 1) * rows]
     if tuple(array.shape) != tuple(shape):
-        wrong = f"{source.name!r} must give an array of shape {tuple(shape)}, got {tuple(array.shape)}"
-        raise ValueError(wrong)
+        raise ValueError(
+            f"{source.name!r} must give an array of shape {tuple(shape)}, got {tuple(array.shape)}"
+        )
     return array + source.plus if source.plus else array
 
 
@@ -308,10 +309,12 @@ def _source(model, part, name, half=None, *, transposed=False):
     if part == "embedding":
         return {"embedding.weight": Source(f"{name}.weight")}
     if part.startswith("feed_forward."):
-        kinds, plus = ("weight", "bias") if model.use_bias else ("weight",), 0
+        kinds = ("weight", "bias") if model.use_bias else ("weight",)
+        plus = 0
     else:
         kinds = ("weight", "bias") if model.family.norm == "layer" else ("weight",)
-        plus, transposed = int(model.family.plus_one), False
+        plus = int(model.family.plus_one)
+        transposed = False
     return {
         f"{part}.{kind}": Source(f"{name}.{kind}", half, plus, transposed) for kind in kinds
     }

@@ -6,8 +6,6 @@ reads.py beside it does the keys that their models use.
 
 from posattn.configs.data import data
 
-__all__ = ["VOCABULARY", "alike", "defaults_of", "origin_of", "read_by"]
-
 READ = data("defaults.json")
 READS = data("reads.json")  # by the models' code
 VOCABULARY = {key for known in READ["families"].values() for key in known["values"]}

@@ -6,8 +6,6 @@ from posattn import contract
 from posattn.configs.data import data
 from posattn.configs.weights import LLAMA, arrays_of, refuse_left_over
 
-__all__ = ["as_delta", "delta_weights"]
-
 FAMILIES = "Qwen3-Next, Qwen3.5, Kimi Linear, OLMo hybrid and GLM-5-Next"
 MATRICES = {
     name: told for names, told in data("deltas.json").items() for name in names.split()

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Mixture", "mixture", "places"]
-
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts")
 # the second is Kimi's, as further ones below
 CHOSEN = "num_experts_per_tok", "num_experts_per_token", "top_k_experts"
@@ -122,7 +120,8 @@ def places(state, told, count, prefix, source):
         named = [(one,) if isinstance(one, str) else one for one in given]
         here = [one for one in named if prefix + one[0].format(0) in state]
         name, *half = (here or named)[0]
-        several, options = part.startswith("experts."), {"half": half[0] if half else None}
+        several = part.startswith("experts.")
+        options = {"half": half[0] if half else None}
         for index in range(count if several else 1):
             ours, full = part.replace("experts.", f"experts.{index}."), name.format(index)
             if several and "{}" not in name:

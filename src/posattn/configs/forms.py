@@ -10,8 +10,6 @@ from posattn.configs.gguf import is_gguf
 from posattn.configs.reading import NESTED, content, plan
 from posattn.configs.rotation import OUTSIDE, TRAINED
 
-__all__ = ["both_forms", "write_keys"]
-
 FORMS = data("forms.json")  # the names that only some families have
 
 

@@ -15,8 +15,6 @@ from posattn.configs.data import data
 from posattn.configs.defaults import defaults_of
 from posattn.configs.rotation import TRAINED, rope
 
-__all__ = ["GGUF", "Header", "config_of", "is_gguf"]
-
 MAGIC = b"GGUF"
 NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # as struct has them
 FLOAT, STRING, ARRAY = 6, 8, 9

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-__all__ = ["SHARED", "Indexer", "Latent"]
-
 SHARED = "the last indexer before"
 POOLED = {
     None: "",

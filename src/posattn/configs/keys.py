@@ -8,8 +8,6 @@ from numbers import Real
 
 from posattn.configs.defaults import VOCABULARY
 
-__all__ = ["OPTIONAL", "REQUIRED", "Keys", "shown"]
-
 REQUIRED = object()  # for a key that the file or the default of the class must have
 OPTIONAL = object()  # the same, but None where the class has no such key
 SAME = object()  # for a key where null says what absence says

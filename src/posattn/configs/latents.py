@@ -9,8 +9,6 @@ from posattn.configs.data import data
 from posattn.configs.reading import refuse_others
 from posattn.configs.weights import IGNORED, LLAMA, arrays_of, refuse_left_over
 
-__all__ = ["as_latent", "latent_weights"]
-
 NAMES = data("latents.json")
 KNOWN = (  # what LatentAttention knows of a layer; all else must be as if it were not there
     *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),

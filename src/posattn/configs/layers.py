@@ -7,9 +7,6 @@ from posattn.configs.indexers import SHARED, Indexer, Latent
 from posattn.configs.recurrent import Delta
 from posattn.configs.words import sentence, table
 
-__all__ = ["Buckets", "Delta", "Disentangled", "Latent", "Layer", "Norm", "Plan"]
-__all__ += ["Profiles", "Rope", "Slopes", "Temperature"]
-
 CACHED = "full", "sliding", "chunked"  # the kinds that keep keys and values of tokens
 
 

@@ -16,8 +16,6 @@ from posattn.configs.keys import Keys
 from posattn.configs.layers import Buckets, Plan
 from posattn.configs.words import listed
 
-__all__ = ["NESTED", "as_heads", "chosen", "content", "plan"]
-
 DIGITS = "0123456789"
 ATTENTION = ("full", "sliding", "chunked")
 HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it were not there

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Delta"]
-
 
 @dataclass(frozen=True)
 class Delta:

@@ -6,8 +6,6 @@ from functools import partial
 from posattn.configs.keys import Keys, shown
 from posattn.configs.layers import Rope
 
-__all__ = ["METHODS", "OTHER_NAMES", "OUTSIDE", "TRAINED", "rope"]
-
 TRAINED = "original_max_position_embeddings"
 ENDS = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
 METHODS = {  # what each must say, and what it may

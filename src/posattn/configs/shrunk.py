@@ -9,8 +9,6 @@ from posattn.configs.defaults import defaults_of
 from posattn.configs.reading import opened
 from posattn.configs.rotation import TRAINED
 
-__all__ = ["VOCABULARY", "shrunk"]
-
 VOCABULARY = 64
 WIDTH = 32  # of a head, at most
 WINDOW = 48

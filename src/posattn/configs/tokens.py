@@ -2,8 +2,6 @@
 
 from posattn.configs.gguf import Header
 
-__all__ = ["tokenizer"]
-
 CONTROL, DEFINED = 3, 4  # kinds of tokens that no merge makes
 WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -1,7 +1,5 @@
 """What sets models apart: a letter for what each layer sees, and properties that a plan has or lacks."""
 
-__all__ = ["SETTINGS", "TRAITS", "ropes", "strip"]
-
 
 def strip(plan):
     """A letter for what each layer of a plan sees.

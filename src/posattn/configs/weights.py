@@ -12,8 +12,6 @@ from typing import Any
 from posattn.configs.data import data
 from posattn.configs.layers import Buckets
 
-__all__ = ["arrays", "attention_weights", "learned"]
-
 ROLES = ("query", "key", "value", "output")
 # tables that old checkpoints keep, and norms of what surrounds the attention
 IGNORED = (
@@ -72,7 +70,8 @@ def arrays(plan, index, root):
     transposed, and what tells the rows of each role, such as `query.weight`, from an array of all rows.
     """
     layer, names = plan.layers[index], NAMES[plan.model_type]
-    prefix, found = root + names.place(plan, index), {}
+    prefix = root + names.place(plan, index)
+    found = {}
     for wanted in _wanted(layer, names):
         shape, cut = wanted.shape(layer), partial(wanted.cut, layer=layer)
         found[prefix + wanted.name] = shape, names.transposed and len(shape) == 2, cut
@@ -194,7 +193,8 @@ def _wanted(layer, names):
     for role in {*lent, *["value"] * layer.shares_values}:
         del own[role]
     if layer.gate and names.gate is not None:
-        own["gate"], offsets["gate"] = names.gate, False
+        own["gate"] = names.gate
+        offsets["gate"] = False
     if names.fused is not None:
         for role in ROLES[:3]:
             del own[role]

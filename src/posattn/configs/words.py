@@ -5,8 +5,6 @@ from itertools import pairwise
 
 from posattn.configs.defaults import origin_of
 
-__all__ = ["PAIRS", "places", "scaled", "sentence", "table"]
-
 MOST = 4  # of ranges that are all written
 
 

@@ -27,8 +27,26 @@ from posattn.figures.ring import ring
 from posattn.figures.score_maps import score_map, score_maps
 from posattn.figures.tiling import tiling
 
-__all__ = ["architectures", "attention_weights", "binary_counting", "curves", "dates"]
-__all__ += ["decoding", "intervals", "masks", "offsets", "order", "pairs"]
-__all__ += ["positional_encoding_layer", "right_and_wrong", "ring", "rotated_vectors"]
-__all__ += ["rotation", "score_map", "score_maps", "self_attention_layer", "tiling"]
-__all__ += ["transformer_block"]
+__all__ = [
+    "architectures",
+    "attention_weights",
+    "binary_counting",
+    "curves",
+    "dates",
+    "decoding",
+    "intervals",
+    "masks",
+    "offsets",
+    "order",
+    "pairs",
+    "positional_encoding_layer",
+    "right_and_wrong",
+    "ring",
+    "rotated_vectors",
+    "rotation",
+    "score_map",
+    "score_maps",
+    "self_attention_layer",
+    "tiling",
+    "transformer_block",
+]

@@ -120,7 +120,8 @@ def _few_colors(picture: re.Match) -> str:
 def _outline(path: re.Match) -> str:
     """Write an outline in steps from where the last one ended: of 1/100 pt, or for a letter 1/640 em."""
     unit, end = (10, ' transform="scale(.15625)"') if path[2] else (0.01, "")
-    steps, here = "", np.zeros(2, int)
+    steps = ""
+    here = np.zeros(2, int)
     for command, numbers in re.findall("([MLQCz])([^MLQCz]*)", path[1]):
         points = np.rint(np.array(numbers.split(), float) / unit).astype(int).reshape(-1, 2)
         if command != "M":

@@ -2,6 +2,8 @@
 
 Arrays of any floating dtype come in, float64 comes out.
 Complex input passes through, so that a complex step differentiates each function to rounding error.
+An argument of the wrong kind is a TypeError, and one of the wrong shape or outside its range a ValueError;
+both say what was expected and what came. A docstring names only the other reasons for an error.
 """
 
 from posattn.reference.attention.attention import (

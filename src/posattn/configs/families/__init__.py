@@ -16,8 +16,6 @@ from posattn.configs.families import (
     told,
 )
 
-__all__ = ["FAMILIES"]
-
 MODULES = deepseek, diffusion, encoders, hybrid, llama, older, patterns, qwen, told
 #: The families that are known: from a `model_type` to the function that reads it.
 FAMILIES = {name: read for module in MODULES for name, read in module.FAMILIES.items()}

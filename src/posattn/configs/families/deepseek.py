@@ -1,15 +1,12 @@
-"""DeepSeek, and Kimi K2: keys and values from a latent vector, later with an indexer or compressed keys."""
+"""Keys and values from a latent vector, with an indexer or compressed keys: DeepSeek and what follows it."""
 
 import math
 from dataclasses import replace
-from functools import partial
 
 from posattn.configs.families import rotary, stack
 from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
-
-__all__ = ["FAMILIES"]
 
 INDEXED = "indexed_attention"
 COMPRESSED = {
@@ -19,17 +16,22 @@ COMPRESSED = {
 }
 
 
-def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6, named=True):
+def latent(
+    keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6, named=True, raw=False
+):
     """A layer of latent attention, whose last entries rotate.
 
     Args:
         keys: of the configuration.
         ranked: None if queries may do without a latent vector, `REQUIRED` if not.
-        interleaved: whether neighbors rotate, not halves.
+        interleaved: whether neighbors rotate, not halves, or the key that may say that these do.
         turns: whether anything does.
         eps: of the norms of latent vectors.
         named: whether `head_dim` and `partial_rotary_factor` are of what rotates.
+        raw: whether queries are made from their latent vector before its norm, too.
     """
+    if isinstance(interleaved, str):
+        interleaved = keys.flag(interleaved, absent=True)
     rank = keys.count("q_lora_rank", null=ranked, most=2**16)
     if rank is REQUIRED:
         raise keys.missing("q_lora_rank")
@@ -40,6 +42,7 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True, eps=1e-6, named=T
         rotary_dim=keys.count("qk_rope_head_dim", least=int(turns), most=2**16),
         value_dim=keys.count("v_head_dim", most=2**16),
         eps=eps,
+        raw=raw,
     )
     width = widths.content_dim + widths.rotary_dim
     keys.only("qk_head_dim", width)
@@ -78,54 +81,21 @@ def sharpened(keys, rope):
     return 0.1 * numbers["mscale_all_dim"] * math.log(max(numbers["factor"], 1)) + 1
 
 
-def deepseek(keys, later=True):
-    """DeepSeek V2, V3 and Kimi K2: latent attention, where halves may rotate in the later ones."""
-    interleaved = keys.flag("rope_interleave", absent=True) if later else True
-    return stack.equal(keys, latent(keys, interleaved=interleaved))
+def indexed(keys, layer, sharing=None, **options):
+    """A stack in which an indexer chooses keys, or in some layers the one before.
 
-
-def deepseek_v32(keys):
-    """DeepSeek V3.2: an indexer, which rotates halves, chooses the keys that a query sees."""
-    return indexed(keys, latent(keys, ranked=REQUIRED), Indexer(*of_indexer(keys)))
-
-
-def indexed(keys, layer, indexer, shares=lambda place: False):
-    """A stack in which an indexer chooses keys, or in some layers the one before."""
+    Args:
+        keys: of the configuration.
+        layer: what all have in common.
+        sharing: for `shared_choices`; None if each layer has an indexer.
+        options: for `Indexer`.
+    """
+    indexer = Indexer(*of_indexer(keys), **options)
     layer = replace(layer, selected=keys.count("index_topk"))
+    shares = (lambda place: False) if sharing is None else shared_choices(keys, sharing)
     stack.kinds(keys, lambda place: INDEXED, among=(INDEXED, "deepseek_sparse_attention"))
     made = {shared: replace(indexer, shared=shared) for shared in (False, True)}
     return stack.stacked(keys, lambda place: replace(layer, indexer=made[shares(place)]))
-
-
-def glm_moe_dsa(keys):
-    """GLM-5: the same with neighbors, and layers may share a choice; `head_dim` says several things."""
-    keys.ignore("head_dim", "index_share_for_mtp_iteration", "indexer_rope_interleave")
-    keys.only("rope_interleave", True)
-    keys = keys.without("head_dim")
-    indexer = Indexer(*of_indexer(keys), layout="interleaved")
-    return indexed(keys, latent(keys, ranked=REQUIRED), indexer, shared_choices(keys))
-
-
-def axk2(keys):
-    """A.X K2: as DeepSeek V3.2, with a gated output."""
-    keys.ignore("head_dim")
-    keys = keys.without("head_dim")
-    layer = latent(keys, ranked=REQUIRED)
-    layer = replace(layer, gate=True, latent=replace(layer.latent, raw=True))
-    return indexed(keys, layer, Indexer(*of_indexer(keys)))
-
-
-def hy_v4(keys):
-    """Hy4: halves rotate, the last entries in the indexer; sinks, a gated output, and shared choices."""
-    keys.ignore("head_dim", "learnable_sink_init")
-    keys = keys.without("head_dim")
-    layer = latent(keys, ranked=REQUIRED, interleaved=False)
-    kinds = keys.sequence("indexer_types", absent=None)
-    shared = (
-        shared_choices(keys) if kinds else lambda place: place > 0 and (place - 1) % 4 > 0
-    )
-    indexer = Indexer(*of_indexer(keys), last=True)
-    return indexed(keys, replace(layer, gate=True, sinks=True), indexer, shared)
 
 
 def mistral_large4(keys):
@@ -178,14 +148,19 @@ def sources(keys, turns, count):
     return [None if source == place else source for place, source in enumerate(own)]
 
 
-def shared_choices(keys):
-    """Which layers take the choice of a layer before: listed, by a pattern of letters, or every so often."""
+def shared_choices(keys, usual=0):
+    """Which layers take the choice of a layer before: listed, by a pattern of letters, or every so often.
+
+    `usual` is how often a layer behind the first has an indexer if no key says it; 0 if keys do.
+    """
     keys.ignore("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
     kinds = keys.sequence("indexer_types", absent=None)
     pattern = keys.values.get("index_topk_pattern")
     if kinds is None and pattern is not None:
         kinds = [{"F": "full", "S": "shared"}.get(kind, kind) for kind in pattern]
     count = keys.count("num_hidden_layers", most=10_000)
+    if kinds is None and usual:
+        return lambda place: place > 0 and (place - 1) % usual > 0
     if kinds is None:
         step = keys.count("index_topk_freq", least=0, absent=1)
         first = keys.count("index_skip_topk_offset", least=0, absent=2)
@@ -242,15 +217,17 @@ def rates_of_v4(keys):
     given = keys.sequence("compress_ratios", absent=None, among=tuple(COMPRESSED))
     if given is not None:
         if len(given) < count:
-            wrong = f"compress_ratios must hold {count} entries or more, got {len(given)}"
-            raise keys.error(wrong)
+            raise keys.error(
+                f"compress_ratios must hold {count} entries or more, got {len(given)}"
+            )
         return given[:count]  # the rest is of layers that predict further tokens
     kind = stack.kinds(keys, among=tuple(COMPRESSED.values()))
     rates = keys.section("compress_rates") or {}
     for rate, name in COMPRESSED.items():
         if rate and rates.get(name, rate) != rate:
-            wrong = f"compress_rates[{name!r}] is known only as {rate}, got {rates[name]!r}"
-            raise keys.error(wrong)
+            raise keys.error(
+                f"compress_rates[{name!r}] is known only as {rate}, got {rates[name]!r}"
+            )
     numbers = {name: rate for rate, name in COMPRESSED.items()}
     return [numbers[name] for name in kind]
 
@@ -284,14 +261,7 @@ def turning_of_v4(keys, head_dim, window_only):
 
 
 FAMILIES = {
-    "axk2": axk2,
     "deepseek_ref": deepseek_v4,
-    "deepseek_v2": partial(deepseek, later=False),
-    "deepseek_v3": deepseek,
-    "deepseek_v32": deepseek_v32,
     "deepseek_v4": deepseek_v4,
-    "glm_moe_dsa": glm_moe_dsa,
-    "hy_v4": hy_v4,
-    "kimi_k2": deepseek,
     "mistral_large4_text": mistral_large4,
 }

@@ -5,11 +5,8 @@ from functools import partial
 
 from posattn.configs.data import data
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import layer_of
 from posattn.configs.layers import Norm
 from posattn.configs.rotation import rope
-
-__all__ = ["FAMILIES"]
 
 BASE = {"rope_theta": 1e4}  # which is no key
 
@@ -26,7 +23,7 @@ def drawing(keys, *, axes, double=None, single=None):
     heads = keys.count("num_attention_heads", most=2**16)
     each = keys.count("attention_head_dim", most=2**16)
     sized = keys.changed(hidden_size=heads * each)
-    layer = layer_of(sized, bias=True, grouped=False, head_dim=False, each=each)
+    layer = stack.layer_of(sized, bias=True, grouped=False, head_dim=False, each=each)
     if double is None:  # Wan, whose norms are of all heads at once
         keys.known(qk_norm="rms_norm_across_heads")
         keys.ignore("cross_attn_norm", "added_kv_proj_dim", "rope_max_seq_len")
@@ -37,8 +34,9 @@ def drawing(keys, *, axes, double=None, single=None):
         keys.ignore("joint_attention_dim", "use_layer3d_rope")
         norm, widths = Norm("rms", 1e-6), keys.sequence("axes_dims_rope")
     if sum(widths) != each:
-        wrong = f"axes_dims_rope = {widths} must add up to attention_head_dim = {each}"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"axes_dims_rope = {widths} must add up to attention_head_dim = {each}"
+        )
     parts = [
         rope(BASE, width, layout="interleaved", family=keys.family) for width in widths
     ]

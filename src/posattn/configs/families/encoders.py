@@ -1,69 +1,17 @@
-"""Encoders, which see both directions, and models of an encoder with a decoder behind it.
+"""Encoders, which see both directions, and models of an encoder with a decoder behind it."""
 
-What differs by its keys only is in encoders.json.
-"""
-
-import math
 from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
-from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import layer_of
+from posattn.configs.families import stack
+from posattn.configs.families.told import by_row
 from posattn.configs.layers import Buckets, Disentangled
-
-__all__ = ["FAMILIES"]
-
-
-def encoder(keys, *, causal=False, table=None, rope=None, axes=None, **options):
-    """A stack of equal layers with a table at the input, a rotation, or both.
-
-    Args:
-        keys: of the configuration.
-        causal: whether the future is hidden, or the key that says so.
-        table: its kind, the key of the number of its rows, and how many there are beyond.
-        rope: for `rotation`; None if nothing rotates.
-        axes: for `beside`, where each half of a head rotates with a coordinate of its own.
-        options: for `layer_of`; and `only` for keys of one value, `layers` for the key of their number.
-    """
-    for name, value in options.pop("only", ()):
-        keys.only(name, value)
-    names = options.pop("layers", ["num_hidden_layers"])
-    options = {"bias": True, "grouped": False, "head_dim": False} | options
-    layer = layer_of(keys, **options)
-    hidden = keys.flag(causal, absent=False) if isinstance(causal, str) else causal
-    layer = replace(layer, causal=hidden)
-    if table is not None:
-        kind, rows, *more = table
-        layer = replace(layer, table=(kind, rows_of(keys, rows) + sum(more)))
-    if axes is not None:
-        half = rotary.rotation(keys, layer.head_dim // 2, **rope)
-        layer = replace(layer, rope=rotary.beside([half, half], *axes))
-    elif rope is not None:
-        layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim, **rope))
-    return stack.equal(keys, layer, names=names)
-
-
-def rows_of(keys, name):
-    """The number of rows of a table, or of the patches of a picture."""
-    if name != "image_size":
-        return keys.count(name)
-    picture, patch = (sides(keys, key) for key in ("image_size", "patch_size"))
-    return math.prod(side // part for side, part in zip(picture, patch, strict=True))
-
-
-def sides(keys, name):
-    """Height and width, which may be one number."""
-    _, given = keys.take([name])
-    both = list(given) if isinstance(given, (list, tuple)) else [given, given]
-    if len(both) != 2:
-        raise keys.error(f"{name} must be a number or two, got {given!r}")
-    return [keys.whole(name, side) for side in both]
 
 
 def qwen2_5_vision(keys, **options):
     """Qwen2.5-VL's tower: most layers see a tile of the picture only, from its upper left corner on."""
-    layers = encoder(keys, **options)
+    layers = by_row(keys, **options)
     full = keys.sequence("fullatt_block_indexes")
     merged = keys.count("spatial_merge_size")
     tile = keys.count("window_size") // merged // keys.count("patch_size") * merged
@@ -143,12 +91,16 @@ SIDES = (
     ("encoder_attention_heads", "encoder_layers"),
     ("decoder_attention_heads", "decoder_layers"),
 )
-EQUAL = data("encoders.json")
+ENCODER = {"causal": False, "bias": True, "grouped": False, "head_dim": False}
+EQUAL = {
+    name: told if "tables" in told else ENCODER | told
+    for names, told in data("encoders.json").items()
+    for name in names.split()
+}
 FAMILIES = {
     **{
-        name: partial(two if "tables" in told else encoder, **told)
-        for key, told in EQUAL.items()
-        for name in key.split()
+        name: partial(two if "tables" in told else by_row, **told)
+        for name, told in EQUAL.items()
     },
     "deberta": partial(deberta, later=False),
     "deberta-v2": partial(deberta, later=True),

@@ -6,14 +6,11 @@ from dataclasses import replace
 from posattn.configs.defaults import origin_of
 from posattn.configs.families import rotary, stack
 from posattn.configs.families.deepseek import INDEXED, latent, of_indexer, shared_choices
-from posattn.configs.families.llama import RMS, layer_of, norm_of
-from posattn.configs.families.stack import FULL, LINEAR, SLIDING
+from posattn.configs.families.stack import FULL, LINEAR, RMS, SLIDING, layer_of, norm_of
 from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Profiles, Temperature
 from posattn.configs.recurrent import Delta
-
-__all__ = ["FAMILIES"]
 
 NEAR, FAR = "hybrid_sliding", "hybrid"
 SPARSE = "minimax_m3_sparse"
@@ -26,11 +23,21 @@ LINEAR_KEYS = {  # of a section, and without it
 KIMI = list(LINEAR_KEYS.values())[:3]
 
 
-def kimi_delta(keys, **options):
+def kimi_delta(keys, bound=None):
     """The sizes of a layer with Kimi's delta rule."""
     heads, width, taps = (keys.count(name, most=2**16) for name in KIMI)
-    options |= {"rank": width, "gate": "sigmoid", "eps": keys.number("rms_norm_eps")}
-    return Delta(heads, heads, width, width, taps, per_channel=True, **options)
+    return Delta(
+        heads,
+        heads,
+        width,
+        width,
+        taps,
+        per_channel=True,
+        rank=width,
+        gate="sigmoid",
+        eps=keys.number("rms_norm_eps"),
+        bound=bound,
+    )
 
 
 def kimi_linear(keys):
@@ -47,13 +54,13 @@ def kimi_linear(keys):
     more = older.keys() - LINEAR_KEYS.keys() - {"full_attn_layers", "kda_layers"}
     known = not more and "gate_lower_bound" not in older  # K3 has these, too
     delta = kimi_delta(told) if known and told.values.keys() >= {*KIMI} else None
-    return stack.mixed(
-        keys,
-        replace(latent(keys.without("head_dim"), turns=False), told=gate * "gated output"),
-        {FULL: None, LINEAR: "Kimi delta attention"},
-        delta,
-        pattern=lambda place: FULL if place + 1 in attend else LINEAR,
-    )
+    layer = latent(keys.without("head_dim"), turns=False)
+    layers = {
+        FULL: replace(layer, told=gate * "gated output"),
+        LINEAR: replace(layer, kind="Kimi delta attention", delta=delta),
+    }
+    pattern = lambda place: FULL if place + 1 in attend else LINEAR  # noqa: E731
+    return stack.by_kind(keys, layers, pattern=pattern)
 
 
 def glm5_next(keys):
@@ -79,8 +86,8 @@ def glm5_next(keys):
     def made(place):
         if kinds[place] == LINEAR:
             return replace(layer, kind="Kimi delta attention", delta=delta)
-        chosen = {"selected": count, "block": size}
-        return replace(layer, indexer=replace(index, shared=shares(place)), **chosen)
+        own = replace(index, shared=shares(place))
+        return replace(layer, indexer=own, selected=count, block=size)
 
     return stack.stacked(keys, made)
 
@@ -107,9 +114,11 @@ def olmo_hybrid(keys):
         most=2.0 if keys.flag("linear_allow_neg_eigval", absent=True) else 1.0,
         eps=1e-5,  # whatever rms_norm_eps is
     )
-    words = {FULL: None, LINEAR: "linear attention"}
-    pattern = stack.all_but(4, LINEAR)
-    return stack.mixed(keys, replace(layer, rope=rope), words, delta, pattern=pattern)
+    layers = {
+        FULL: replace(layer, rope=rope),
+        LINEAR: replace(layer, kind="linear attention", delta=delta),
+    }
+    return stack.by_kind(keys, layers, pattern=stack.all_but(4, LINEAR))
 
 
 def nemotron_nas(keys):

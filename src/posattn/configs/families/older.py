@@ -6,14 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import FAMILIES as LLAMAS
 from posattn.configs.families.qwen import FAMILIES as QWENS
 from posattn.configs.families.stack import FULL, SLIDING
+from posattn.configs.families.told import FAMILIES as ROWS
 from posattn.configs.keys import MATTERS, REQUIRED, Keys, shown
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
-
-__all__ = ["FAMILIES"]
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -83,8 +81,9 @@ def mpt(keys):
 def falcon(keys):
     """Falcon: one head of keys, or a few, or as many; ALiBi or a rotation."""
     layer = stack.alone(keys, dim=("hidden_size", "n_embed"))
-    all_of = {"absent": layer.num_heads, "null": layer.num_heads}
-    few = keys.count("num_kv_heads", "n_head_kv", **all_of)
+    few = keys.count(
+        "num_kv_heads", "n_head_kv", absent=layer.num_heads, null=layer.num_heads
+    )
     grouped = keys.flag("new_decoder_architecture")
     one = keys.flag("multi_query", absent=False if grouped else REQUIRED)
     groups = few if grouped else 1 if one else layer.num_heads
@@ -165,7 +164,7 @@ def minicpmv(keys):
     known = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
     if version not in known:
         raise keys.error(f"version must be one of {', '.join(known)}, got {version}")
-    return (LLAMAS | QWENS)[known[version]](keys)
+    return (ROWS | QWENS)[known[version]](keys)
 
 
 SPEAKS = re.compile(f"{MATTERS.pattern}|scal|norm|multiplier|layer_types")

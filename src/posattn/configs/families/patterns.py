@@ -1,31 +1,13 @@
 """Decoders whose layers differ by a pattern: in what they see, how they rotate, or whether they do."""
 
 from dataclasses import replace
-from functools import partial
 
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import CHUNKED, FULL, SLIDING
+from posattn.configs.families.stack import CHUNKED, FULL, RMS, SLIDING, layer_of
 from posattn.configs.keys import REQUIRED, Keys, shown
 from posattn.configs.layers import Norm, Temperature
 
-__all__ = ["FAMILIES"]
-
 RATES = {"rope_theta": "rope_theta", "partial_rotary_factors": "partial_rotary_factor"}
-
-
-def gemma3n(keys):
-    """Gemma 3n: the bases of Gemma 3, unscaled scores, norms of values, and shared keys and values."""
-    keys.ignore("final_logit_softcapping")
-    layer = layer_of(keys, norm=RMS)
-    layer = replace(layer, scale=1.0, value_norm=replace(layer.key_norm, learned=False))
-    bases = {FULL: "rope_theta", SLIDING: "rope_local_base_freq"}
-    options = {"bases": bases, "unscaled": (SLIDING,)}
-    rope = partial(rotary.rotation_of, keys, layer.head_dim, **options)
-    kind = stack.kinds(keys, stack.all_but(5))
-    own = len(kind) - keys.count("num_kv_shared_layers", least=0, most=len(kind))
-    layers = enumerate(stack.patterned(keys, layer, stack.all_but(5), rope))
-    return tuple(replace(a, kv_layer=owner(keys, kind, k, own)) for k, a in layers)
 
 
 def gemma4(keys):
@@ -48,7 +30,6 @@ def gemma4(keys):
         window = window // 2 + 1  # in each direction
     shared = keys.flag("attention_k_eq_v", absent=False)
     wide = replace(wider(keys, layer, kind, shared), shares_values=shared)
-    own = count - keys.count("num_kv_shared_layers", absent=0, least=0, most=count)
     layers = {SLIDING: layer, FULL: wide}
     for name in sorted(set(kind)):
         width = layers[name].head_dim
@@ -59,15 +40,8 @@ def gemma4(keys):
                 f"got {rope.method!r}"
             )
         layers[name] = replace(layers[name], rope=rope)
-    return stack.stacked(
-        keys,
-        lambda place: stack.windowed(
-            keys,
-            replace(layers[kind[place]], kv_layer=owner(keys, kind, place, own)),
-            kind[place],
-            window,
-        ),
-    )
+    found = stack.patterned(keys, kind, lambda place: layers[kind[place]], window)
+    return stack.lent(keys, kind, found, absent=0)
 
 
 def wider(keys, layer, kind, shared):
@@ -97,23 +71,14 @@ def wider(keys, layer, kind, shared):
     return stack.with_groups(keys, layer, groups, "num_global_key_value_heads")
 
 
-def owner(keys, kind, place, own):
-    """The layer whose keys and values a layer at the end of the stack uses: the last of its kind before."""
-    if place < own:
-        return None
-    found = [k for k in range(own) if kind[k] == kind[place]]
-    if not found:
-        wrong = f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
-        raise keys.error(wrong)
-    return found[-1]
-
-
 def olmo3(keys):
     """OLMo 3: three layers in four slide, and only the others are scaled."""
     layer = layer_of(keys, norm=RMS | {"axes": "width"})
-    return stack.patterned(
-        keys, layer, stack.all_but(4), lambda kind: of_olmo3(keys, layer.head_dim, kind)
-    )
+    window = stack.sliding_window(keys)
+    kind = stack.kinds(keys, stack.all_but(4))
+    ropes = {name: of_olmo3(keys, layer.head_dim, name) for name in sorted(set(kind))}
+    made = {name: replace(layer, rope=ropes[name]) for name in ropes}
+    return stack.patterned(keys, kind, lambda place: made[kind[place]], window)
 
 
 def of_olmo3(keys, head_dim, kind):
@@ -152,10 +117,11 @@ def mimo_v2(keys):
     count = keys.count("num_hidden_layers", most=10_000)
     usual = [int(place > 0 and (place + 1) % 6 > 0) for place in range(count)]
     slides = keys.sequence("hybrid_layer_pattern", length=count, absent=usual)
-    bases = {FULL: "rope_theta", SLIDING: "swa_rope_theta"}
     wide, rope = (
-        rotary.rotation_of(keys, layer.head_dim, name, bases, partial=True)
-        for name in (FULL, SLIDING)
+        rotary.rotation(
+            keys, layer.head_dim, kind=rotary.nested(keys, name), base=[base], partial=True
+        )
+        for name, base in ((FULL, "rope_theta"), (SLIDING, "swa_rope_theta"))
     )
     wide = replace(layer, rope=wide)
     near = stack.windowed(keys, replace(layer, rope=rope, sinks=True), SLIDING, window)
@@ -187,29 +153,25 @@ def step3p5(keys):
                 inner = inner.changed(**{of_one: value[listed.index(kind)]})
         many = layer.num_heads if kind == FULL else heads
         own = stack.with_groups(keys, layer, layer.num_kv_heads, heads=many)
-        options = {"kind": rotary.nested(inner, kind), "partial": True}
-        own = replace(own, rope=rotary.rotation(inner, layer.head_dim, **options))
-        return stack.windowed(keys, own, kind, window)
+        told = rotary.nested(inner, kind)
+        rope = rotary.rotation(inner, layer.head_dim, kind=told, partial=True)
+        return replace(own, rope=rope)
 
     layers = {kind: made(kind) for kind in sorted(set(listed))}
-    return stack.stacked(keys, lambda place: layers[listed[place]])
+    return stack.patterned(keys, listed, lambda place: layers[listed[place]], window)
 
 
 def smollm3(keys):
     """SmolLM3: every fourth layer has no position, and those have the window if it is used."""
     layer = layer_of(keys)
-    rope = rotary.rotation(keys, layer.head_dim)
+    layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim))
     turns = turns_of(keys)
     used = keys.flag("use_sliding_window", absent=False)
     window = stack.sliding_window(keys) if used else None
     keys.ignore("sliding_window", "max_window_layers")
     kind = stack.kinds(keys, lambda place: SLIDING if window and not turns[place] else FULL)
-
-    def made(place):
-        found = replace(layer, rope=rope if turns[place] else None)
-        return stack.windowed(keys, found, kind[place], window)
-
-    return stack.stacked(keys, made)
+    still = replace(layer, rope=None)
+    return stack.patterned(keys, kind, lambda k: layer if turns[k] else still, window)
 
 
 def turns_of(keys):
@@ -225,17 +187,14 @@ def turns_of(keys):
 def exaone4(keys):
     """EXAONE 4: with windows, likewise; without, all layers rotate."""
     layer = layer_of(keys, bias=False, norm=RMS)
-    rope = rotary.rotation(keys, layer.head_dim)
+    layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim))
     window = stack.sliding_window(keys)
-    pattern = pattern_of_exaone(keys) if window else None
+    slides = pattern_of_exaone(keys) if window else lambda place: False
     keys.ignore("sliding_window_pattern")
-    return stack.patterned(
-        keys,
-        layer,
-        lambda place: SLIDING if pattern and pattern(place) else FULL,
-        lambda kind: None if window and kind == FULL else rope,
-        window,
-    )
+    kind = stack.kinds(keys, lambda place: SLIDING if slides(place) else FULL)
+    full = replace(layer, rope=None) if window else layer
+    made = {SLIDING: layer, FULL: full}
+    return stack.patterned(keys, kind, lambda place: made[kind[place]], window)
 
 
 def pattern_of_exaone(keys):
@@ -268,10 +227,9 @@ def cohere2_moe(keys):
 
     def made(place):
         turns = kind[place] == SLIDING or (dense[place] == "dense" and often == 1)
-        found = replace(layer, rope=rope if turns else None)
-        return stack.windowed(keys, found, kind[place], window)
+        return replace(layer, rope=rope if turns else None)
 
-    return stack.stacked(keys, made)
+    return stack.patterned(keys, kind, made, window)
 
 
 def llama4(keys):
@@ -290,15 +248,9 @@ def llama4(keys):
         among=(FULL, CHUNKED),
     )
 
-    def made(place):
-        found = layer
-        if turns[place]:
-            found = replace(layer, rope=rope, query_norm=norm, key_norm=norm)
-        elif warmer is not None:
-            found = replace(layer, temperature=warmer)
-        return stack.windowed(keys, found, kind[place], chunk)
-
-    return stack.stacked(keys, made)
+    turned = replace(layer, rope=rope, query_norm=norm, key_norm=norm)
+    still = replace(layer, temperature=warmer)
+    return stack.patterned(keys, kind, lambda k: turned if turns[k] else still, chunk)
 
 
 def temperature_of_llama4(keys):
@@ -315,7 +267,6 @@ FAMILIES = {
     "cohere2_moe": cohere2_moe,
     "exaone4": exaone4,
     "exaone4_5_text": exaone4,
-    "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
     "llama4_text": llama4,
     "mimo_v2": mimo_v2,

@@ -4,13 +4,10 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import rotary, stack
-from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import FULL, LINEAR, SLIDING
+from posattn.configs.families.stack import FULL, LINEAR, RMS, SLIDING, layer_of
 from posattn.configs.indexers import Indexer
 from posattn.configs.keys import REQUIRED
 from posattn.configs.recurrent import Delta
-
-__all__ = ["FAMILIES", "delta_of"]
 
 QSA = "n_heads", "head_dim", "budget", "compress_ratio"
 
@@ -25,13 +22,13 @@ def qwen(keys, *, slides=int.__ge__, rope=None, **options):
         options: for `layer_of`.
     """
     layer = layer_of(keys, **options)
-    turned = rotary.rotation(keys, layer.head_dim, **(rope or {}))
+    layer = replace(layer, rope=rotary.rotation(keys, layer.head_dim, **(rope or {})))
     used = keys.flag("use_sliding_window", absent=False)
     keys.ignore("sliding_window", "max_window_layers")
     window = stack.sliding_window(keys) if used else None
     bound = keys.count("max_window_layers", least=0, most=10**6) if used else None
     pattern = lambda place: SLIDING if window and slides(place, bound) else FULL  # noqa: E731
-    return stack.patterned(keys, layer, pattern, lambda kind: turned, window)
+    return stack.patterned(keys, stack.kinds(keys, pattern), lambda place: layer, window)
 
 
 def delta_of(keys):
@@ -50,19 +47,27 @@ def with_blocks(keys):
     """Qwen4-Exp: gated attention to groups of keys, which an indexer chooses by their mean, and states."""
     layer = layer_of(keys, norm=RMS | {"plus_one": True})
     keys.only("attn_output_gate", True)
-    rope = {"partial": REQUIRED, "sections": [11, 11, 10], "alternating": True}
-    turned = rotary.rotation(keys, layer.head_dim, **rope)
+    turned = rotary.rotation(
+        keys, layer.head_dim, partial=REQUIRED, sections=[11, 11, 10], alternating=True
+    )
     count = {name: keys.count(f"indexer_{name}", most=2**24) for name in QSA}
     keys.only("indexer_kv_heads", 1)
     index = Indexer(count["n_heads"], count["head_dim"], pooled="mean")
-    chosen = {"selected": count["budget"], "block": count["compress_ratio"]}
-    layer = replace(layer, gate=True, rope=turned, indexer=index, **chosen)
+    layer = replace(
+        layer,
+        gate=True,
+        rope=turned,
+        indexer=index,
+        selected=count["budget"],
+        block=count["compress_ratio"],
+    )
     gate = keys.choice("output_gate_type", among=("silu", "sigmoid"), absent=None)
     gate = gate or keys.choice("hidden_act", among=("silu", "sigmoid"), absent="silu")
     interval = keys.count("full_attention_interval", absent=4)
-    words = {FULL: None, LINEAR: "linear attention", "indexed_attention": None}
     delta = replace(delta_of(keys), gate=gate)
-    return stack.mixed(keys, layer, words, delta, pattern=stack.all_but(interval, LINEAR))
+    linear = replace(layer, rope=None, kind="linear attention", delta=delta)
+    layers = {FULL: layer, LINEAR: linear, "indexed_attention": layer}
+    return stack.by_kind(keys, layers, pattern=stack.all_but(interval, LINEAR))
 
 
 QWEN2 = partial(qwen, bias=True, output=False)

@@ -6,8 +6,6 @@ from posattn.configs.families.stack import LONGEST
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.rotation import METHODS, OTHER_NAMES, OUTSIDE, TRAINED, rope
 
-__all__ = ["beside", "nested", "rotation", "rotation_of", "section_of"]
-
 ELSEWHERE = "llama_4_scaling_beta", "max_position_embeddings"  # no rotation's
 
 
@@ -21,6 +19,7 @@ def rotation(
     partial=False,
     layout="half",
     names=None,
+    methods=None,
     sections=None,
     alternating=False,
     backward=False,
@@ -36,6 +35,7 @@ def rotation(
         partial: whether the family can rotate a part of a head, or `REQUIRED` if it must say which.
         layout: of the pairs.
         names: methods under other names, as Phi-3's.
+        methods: the methods of scaling that the family knows, if not all.
         sections: of the pairs, in the code of a family whose keys may leave them out.
         alternating: whether these alternate.
         backward: whether pairs rotate the other way.
@@ -44,8 +44,9 @@ def rotation(
     if kind is not None:
         found, where = _of_kind(keys, found, where, kind)
     elif any(isinstance(value, dict) for value in found.values()):
-        wrong = f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
+        )
     if not isinstance(base, (list, tuple)):
         found["rope_theta"] = base
     else:
@@ -69,6 +70,9 @@ def rotation(
     if sections is not None and found.get("mrope_section") is None:
         found["mrope_section"] = sections
     method = _method(keys, found, where, names or {})
+    if methods is not None and OTHER_NAMES.get(method, method) not in methods:
+        known = " or ".join(map(repr, methods))
+        raise keys.error(f"rope_type must be {known}, got {method!r}")
     keys.ignore(TRAINED)
     absent = OPTIONAL if method in ("dynamic", "yarn", "longrope", "llama3") else None
     longest = keys.count("max_position_embeddings", absent=absent, most=LONGEST)
@@ -83,8 +87,9 @@ def rotation(
         family=f"{keys.family}: {where}",
     )
     if sections is not None and turned.interleaved and not alternating:
-        wrong = "mrope_interleaved must be false, since sections of this family do not alternate"
-        raise keys.error(wrong)
+        raise keys.error(
+            "mrope_interleaved must be false, since sections of this family do not alternate"
+        )
     if backward:
         turned = replace(turned, frequencies=tuple(-w for w in turned.frequencies))
     return replace(turned, interleaved=True) if alternating else turned
@@ -112,23 +117,6 @@ def nested(keys, kind):
     return kind if each else None
 
 
-def rotation_of(keys, head_dim, kind, bases, *, unscaled=(), **options):
-    """The rotation of a kind of layer: nested, or in the older form, where each has a key for its base.
-
-    Args:
-        keys: of the configuration.
-        head_dim: the width of a head.
-        kind: of the layer.
-        bases: the key of the base of each kind.
-        unscaled: the kinds that the older form doesn't scale.
-        options: for `rotation`.
-    """
-    told = nested(keys, kind)
-    if told is None and kind in unscaled:
-        keys = keys.without("rope_scaling")
-    return rotation(keys, head_dim, kind=told, base=(bases[kind],), **options)
-
-
 def section_of(keys):
     """The name of the dictionary of rope parameters, of the older form or the newer, and a copy of it."""
     name = "rope_scaling" if keys.values.get("rope_scaling") else "rope_parameters"
@@ -141,8 +129,9 @@ def _parameters(keys):
     new, old = keys.section("rope_parameters"), keys.section("rope_scaling")
     parts = [part for part in (new or {}).values() if isinstance(part, dict)] or [new]
     if new and old and _bare(old) not in map(_bare, parts):
-        wrong = f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
+        )
     if not new and not old and "rope_parameters" not in keys.values:
         new = keys.section("rope_parameters", absent=OPTIONAL)
     return (dict(new), "rope_parameters") if new else (dict(old or {}), "rope_scaling")
@@ -182,8 +171,9 @@ def _method(keys, found, where, names):
     if set(meant) == {"default", "mrope"}:  # as transformers writes what it read as mrope
         meant = ["mrope"]
     if meant[0] != meant[-1]:
-        wrong = f"{where} has rope_type = {given[0]!r} and type = {given[1]!r}, which contradict"
-        raise keys.error(wrong)
+        raise keys.error(
+            f"{where} has rope_type = {given[0]!r} and type = {given[1]!r}, which contradict"
+        )
     found["rope_type"] = meant[0]
     return meant[0]
 

@@ -5,14 +5,13 @@ import re
 from dataclasses import replace
 
 from posattn.configs.keys import OPTIONAL, REQUIRED
-from posattn.configs.layers import Layer, Slopes
-
-__all__ = []
+from posattn.configs.layers import Layer, Norm, Slopes
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
 DEPTH = "num_hidden_layers", "n_layer", "num_layers", "n_layers"
 LONGEST = 2**62  # of positions, which no array is made of
+RMS = {"kind": "rms", "eps": "rms_norm_eps"}
 LIMITED = {  # kinds of layers that see a part: what they are called, and where the size stands
     SLIDING: ("sliding", "window", "sliding_window"),
     CHUNKED: ("chunked", "chunk", "attention_chunk_size"),
@@ -53,6 +52,64 @@ def plain(
         each = width // count
     layer = Layer(0, "full", width, count, count, each, scale=each**-0.5)
     return with_groups(keys, layer, groups)
+
+
+def layer_of(
+    keys,
+    *,
+    bias="attention_bias",
+    output=None,
+    norm=None,
+    scale=None,
+    clip=None,
+    gate=False,
+    head_gate=False,
+    told="",
+    **sizes,
+):
+    """A layer before it is told of positions.
+
+    Args:
+        keys: of the configuration.
+        bias: whether the projections of queries, keys and values have offsets, or the key that says so; a
+            list if each has its own.
+        output: whether the output's has one, or the key; as the others if None.
+        norm: for `norm_of`, the norms of queries and keys.
+        scale: the factor on scores, or its key.
+        clip: the key of the number at which projections are clipped.
+        gate: whether each entry of the output is gated, or the key that says so.
+        head_gate: likewise each head.
+        told: for `filled`, what else it does.
+        sizes: for `plain`.
+    """
+    layer = plain(keys, **sizes)
+    each = bias if isinstance(bias, list) else [bias] * 3
+    *offsets, output, gate, head_gate = (
+        keys.flag(said, absent=False) if isinstance(said, str) else said
+        for said in (*each, each[0] if output is None else output, gate, head_gate)
+    )
+    scale = keys.number(scale) if isinstance(scale, str) else scale
+    norm = None if norm is None else norm_of(keys, **norm)
+    return replace(
+        layer,
+        use_bias=tuple(offsets),
+        use_output_bias=output,
+        query_norm=norm,
+        key_norm=norm,
+        scale=layer.scale if scale is None else scale,
+        clip=None if clip is None else keys.number(clip, absent=None),
+        gate=gate,
+        head_gate=head_gate,
+        told=filled(keys, told),
+    )
+
+
+def norm_of(keys, *, kind, eps, flag=None, absent=False, **options):
+    """A norm of queries and keys, if no flag of the family says that there is none."""
+    keys.ignore(eps)
+    if flag is not None and not keys.flag(flag, absent=absent):
+        return None
+    return Norm(kind, keys.number(eps), **options)
 
 
 def alone(keys, **options):
@@ -97,9 +154,9 @@ def filled(keys, words):
     return re.sub(r"{(.+?)}", number, words)
 
 
-def stacked(keys, change, *, names=DEPTH, **options):
+def stacked(keys, change, names=DEPTH):
     """The layers of a stack, each made by a function of its place."""
-    count = keys.count(*names, most=10_000, **options)
+    count = keys.count(*names, most=10_000)
     return numbered(change(place) for place in range(count))
 
 
@@ -111,7 +168,7 @@ def numbered(layers):
 def equal(keys, layer, *, names=DEPTH, **changes):
     """A stack of equal layers, with some changes."""
     layer = replace(layer, **changes)
-    return stacked(keys, lambda place: layer, names=names)
+    return stacked(keys, lambda place: layer, names)
 
 
 def kinds(keys, pattern=None, among=(FULL, SLIDING), names=("layer_types",)):
@@ -127,44 +184,28 @@ def sliding_window(keys):
     return keys.count("sliding_window", null=None, most=LONGEST)
 
 
-def patterned(keys, layer, pattern, rope, window=REQUIRED):
-    """A stack whose layers slide or see all, by `layer_types` or a pattern of the place.
+def patterned(keys, kind, made, size):
+    """The layers of a stack, made by a function of the place, each with the window or chunk of its kind."""
+    return stacked(keys, lambda place: windowed(keys, made(place), kind[place], size))
 
-    Args:
-        keys: of the configuration.
-        layer: what all have in common.
-        pattern: as for `kinds`.
-        rope: makes the rotation of a kind of layer.
-        window: the window, if it is not that of the key.
-    """
-    window = sliding_window(keys) if window is REQUIRED else window
-    kind = kinds(keys, pattern)
-    ropes = {name: replace(layer, rope=rope(name)) for name in sorted(set(kind))}
-    layers = {name: windowed(keys, ropes[name], name, window) for name in ropes}
-    return stacked(keys, lambda place: layers[kind[place]])
+
+def lent(keys, kind, layers, absent=REQUIRED):
+    """A stack whose last layers use the keys and values of the last layer of their kind before those."""
+    count = keys.count("num_kv_shared_layers", absent=absent, least=0, most=len(kind))
+    own = len(kind) - count
+    lenders = {kind[place]: place for place in range(own)}
+    if missing := [name for name in kind[own:] if name not in lenders]:
+        raise keys.error(
+            f"num_kv_shared_layers = {count} leaves no {missing[0]!r} with keys of its own"
+        )
+    lent = tuple(replace(x, kv_layer=lenders[kind[x.index]]) for x in layers[own:])
+    return layers[:own] + lent
 
 
 def by_kind(keys, layers, **options):
     """A stack of layers, given by their kinds; `options` are for `kinds`."""
     kind = kinds(keys, among=tuple(layers), **options)
     return stacked(keys, lambda place: layers[kind[place]])
-
-
-def mixed(keys, layer, words, delta=None, **options):
-    """A stack in which some layers are another mechanism, which is told in words.
-
-    Args:
-        keys: of the configuration.
-        layer: one that attends.
-        words: from a kind of layer to what it is, and for `filled` its sizes; None if it attends.
-        delta: the sizes of the others, if they have the delta rule.
-        options: for `kinds`.
-    """
-    bare = replace(layer, rope=None, delta=delta)
-    layers = {
-        name: spoken(keys, bare, said) if said else layer for name, said in words.items()
-    }
-    return by_kind(keys, layers, **options)
 
 
 def spoken(keys, layer, words):

@@ -1,31 +1,70 @@
-"""Stacks of several kinds of layers, by told.json: what attends, and in words what nothing here computes."""
+"""Families as rows of data: what attends, and in words what nothing here computes.
 
+Layers of a stack are alike in equal.json and encoders.json, and of several kinds in told.json.
+"""
+
+import math
 import re
 from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
 from posattn.configs.families import deepseek, qwen, rotary, stack
-from posattn.configs.families.llama import layer_of, required
 from posattn.configs.keys import OPTIONAL, REQUIRED, shown
 from posattn.configs.layers import Layer
 
-__all__ = ["FAMILIES"]
+
+def by_row(keys, *, inner=None, groups=None, only=(), ignored=(), without=(), **row):
+    """A stack of layers.
+
+    Args:
+        keys: of the configuration.
+        inner: the key of a section with further keys.
+        groups: the key of the number of heads of keys, if it has another name.
+        only: keys that may be absent, and the value they must otherwise have.
+        ignored: keys that say nothing about this family's attention.
+        without: keys that are read as if they were not there.
+        row: for `several` if it has `kinds`, otherwise for `alike`.
+    """
+    keys.ignore(*ignored, *without)
+    keys = keys.without(*without)
+    if inner is not None:
+        keys = keys.changed(**(keys.section(inner) or {}))
+    if groups is not None:
+        keys = keys.changed(num_key_value_heads=keys.count(groups))
+    for name, *known in only:
+        keys.only(name, *known)
+    return (several if "kinds" in row else alike)(keys, **row)
 
 
-def of_several_kinds(
+def alike(keys, *, layers=stack.DEPTH, indexer=None, **options):
+    """A stack of equal layers, which all have the window if there is one.
+
+    Args:
+        keys: of the configuration.
+        layers: the keys of their number.
+        indexer: for `deepseek.indexed`, if one chooses the keys.
+        options: for `attending`.
+    """
+    layer = attending(keys, stack.FULL, **required(options))
+    if indexer is not None:
+        return deepseek.indexed(keys, layer, **indexer)
+    if "window" in options:
+        kind = stack.SLIDING if layer.window else stack.FULL
+        stack.kinds(keys, lambda place: kind, among=(kind,))
+    return stack.equal(keys, layer, names=layers)
+
+
+def several(
     keys,
     *,
     kinds,
     names=("layer_types",),
     pattern=None,
-    inner=None,
-    groups=None,
-    only=(),
-    ignored=(),
     counts=None,
     bases=None,
     repeated=1,
+    lent=False,
     **common,
 ):
     """A stack of layers of several kinds.
@@ -35,22 +74,12 @@ def of_several_kinds(
         kinds: from a kind, or several, to the options of `attending`, or to words for `stack.spoken`.
         names: the keys of the list of kinds.
         pattern: for `placed`, where no key has such a list.
-        inner: the key of a section with further keys.
-        groups: the key of the number of heads of keys, if it has another name.
-        only: keys that may be absent, and the value they must otherwise have.
-        ignored: keys that say nothing about this family's attention.
         counts: the key of a list of the number of heads of each layer.
         bases: the key of a list of the base of each layer, 0 where nothing rotates, and what its absence is.
         repeated: how many layers of attention each layer of the stack has.
+        lent: whether the last layers use the keys of others.
         common: options of `attending` that all kinds share.
     """
-    keys.ignore(*ignored)
-    if inner is not None:
-        keys = keys.changed(**(keys.section(inner) or {}))
-    if groups is not None:
-        keys = keys.changed(num_key_value_heads=keys.count(groups))
-    for name, *known in only:
-        keys.only(name, *known)
     kinds = {name: row for names, row in kinds.items() for name in names.split()}
     keys.ignore("num_key_value_heads", "sliding_window")  # which some kinds don't read
     listed = next((n for n in names if isinstance(keys.values.get(n), list)), None)
@@ -81,7 +110,8 @@ def of_several_kinds(
         return layer
 
     found = [layer for place in range(count) for layer in [made(place)] * repeated]
-    return stack.numbered(found)
+    found = stack.numbered(found)
+    return stack.lent(keys, kind, found) if lent else found
 
 
 def attending(
@@ -89,12 +119,18 @@ def attending(
     kind,
     *,
     rope=None,
+    axes=None,
     nested=False,
     rotates=None,
     window=None,
     latent=None,
     delta=False,
+    table=None,
+    causal=True,
     both=False,
+    normed_values=False,
+    sinks=False,
+    sharper=1.0,
     unscaled=False,
     **options,
 ):
@@ -104,33 +140,40 @@ def attending(
         keys: of the configuration.
         kind: of the layer.
         rope: for `rotation`; None if nothing rotates.
+        axes: for `beside`, where each half of a head rotates with a coordinate of its own.
         nested: whether `rope_parameters` may have a dictionary for each kind.
         rotates: the key that says whether anything does.
         window: the key of the window, and where it may be absent, what it is a part of, and which.
         latent: for `deepseek.latent`, if keys and values come from a latent vector.
         delta: whether the layer has the delta rule.
+        table: at the input: its kind, the key of its rows, and how many there are beyond.
+        causal: whether the future is hidden, or the key that says so.
         both: whether it sees both directions, half of the window in each, or the key that says so.
+        normed_values: whether values have the norm of keys, too, without its weight.
+        sinks: whether there are any.
+        sharper: a factor on scores, or its key.
         unscaled: whether `rope_scaling` is of other layers.
-        options: for `layer_of`; and `sinks`, `table`, the key `causal`, and `sharper`, a factor
-            on scores or its key.
+        options: for `layer_of`.
     """
     if "each" in options:
         options["each"] = keys.count(*options["each"], most=2**16)
-    sharper, changes = options.pop("sharper", 1.0), {"sinks": options.pop("sinks", False)}
-    if isinstance(sharper, str):
-        sharper = keys.number(sharper)
-    if "table" in options:
-        changes["table"] = (options["table"][0], keys.count(options.pop("table")[1]))
-    if "causal" in options:
-        changes["causal"] = keys.flag(options.pop("causal"), absent=False)
-    both = keys.flag(both, absent=False) if isinstance(both, str) else both
-    changes |= {"causal": False} if both else {}
-    if latent is not None:
-        layer = deepseek.latent(keys, **latent)
-        changes |= options | {"told": stack.filled(keys, options.get("told", ""))}
+    if latent is None:
+        layer = stack.layer_of(keys, **options)
     else:
-        layer = layer_of(keys, **options)
-    layer = replace(layer, **changes, scale=sharper * layer.scale)
+        options["told"] = stack.filled(keys, options.get("told", ""))
+        layer = replace(deepseek.latent(keys, **latent), **options)
+    causal, both = (
+        keys.flag(said, absent=False) if isinstance(said, str) else said
+        for said in (causal, both)
+    )
+    sharper = keys.number(sharper) if isinstance(sharper, str) else sharper
+    layer = replace(layer, causal=causal and not both, sinks=sinks)
+    if normed_values:
+        layer = replace(layer, value_norm=replace(layer.key_norm, learned=False))
+    layer = replace(layer, scale=sharper * layer.scale)
+    if table is not None:
+        what, rows, *more = table
+        layer = replace(layer, table=(what, rows_of(keys, rows) + sum(more)))
     if "query_pre_attn_scalar" in keys.defaults:
         layer = replace(layer, scale=keys.number("query_pre_attn_scalar") ** -0.5)
     if "attn_logit_softcapping" in keys.defaults:
@@ -144,7 +187,10 @@ def attending(
     if rope is not None:
         rope["kind"] = rotary.nested(keys, kind) if nested else None
         own = keys.without("rope_scaling") if unscaled and not rope["kind"] else keys
-        layer = replace(layer, rope=rotary.rotation(own, layer.head_dim, **rope))
+        width = layer.head_dim // (1 if axes is None else 2)
+        turned = rotary.rotation(own, width, **rope)
+        turned = turned if axes is None else rotary.beside([turned, turned], *axes)
+        layer = replace(layer, rope=turned)
     if window is None:
         return layer
     name, *whole = window if isinstance(window, list) else [window]
@@ -156,6 +202,30 @@ def attending(
         raise keys.missing(name, why=", but layer_types has layers that are sliding")
     size = size // 2 + 1 if both and size is not None else size
     return layer if size is None else replace(layer, kind="sliding", window=size)
+
+
+def rows_of(keys, name):
+    """The number of rows of a table, or of the patches of a picture."""
+    if name != "image_size":
+        return keys.count(name)
+    picture, patch = (sides(keys, key) for key in ("image_size", "patch_size"))
+    return math.prod(side // part for side, part in zip(picture, patch, strict=True))
+
+
+def sides(keys, name):
+    """Height and width, which may be one number."""
+    _, given = keys.take([name])
+    both = list(given) if isinstance(given, (list, tuple)) else [given, given]
+    if len(both) != 2:
+        raise keys.error(f"{name} must be a number or two, got {given!r}")
+    return [keys.whole(name, side) for side in both]
+
+
+def required(options):
+    """The options of a family, where a table can only write `required` for what a class must define."""
+    if isinstance(options, dict):
+        return {name: required(value) for name, value in options.items()}
+    return REQUIRED if options == "required" else options
 
 
 def placed(keys, rule):
@@ -189,7 +259,8 @@ def placed(keys, rule):
 
 
 FAMILIES = {
-    name: partial(of_several_kinds, **told)
-    for names, told in data("told.json").items()
+    name: partial(by_row, **told)
+    for file in ("equal.json", "told.json")
+    for names, told in data(file).items()
     for name in names.split()
 }

@@ -137,7 +137,8 @@ class KVCache:
         *batch, slots = self.positions.shape
         n = key.shape[-2]
         positions = jnp.broadcast_to(jnp.asarray(positions, jnp.int32), (*batch, n))
-        lost, wraps = beyond(self, positions, self.window), self.window == slots
+        lost = beyond(self, positions, self.window)
+        wraps = self.window == slots
         slot = positions % slots if wraps else numbers(self, positions)
         if not isinstance(lost, jax.core.Tracer) and lost.size:
             if wraps:
@@ -210,7 +211,8 @@ class KVCache:
 
 def trimmed(cache, n, wraps=False):
     """Which slots hold the `n` newest tokens of each example, and which examples lack so many."""
-    slots, there = cache.positions.shape[-1], cache.positions != EMPTY
+    slots = cache.positions.shape[-1]
+    there = cache.positions != EMPTY
     n = jnp.asarray(contract.cache_trim(n, cache.positions))
     kept = there.sum(axis=-1)
     beyond = wraps & (there & (cache.positions >= slots)).any(axis=-1)
@@ -278,7 +280,8 @@ def rule_of(cache, positions, follow, window=None):
 
 def held(cache, positions, window=None):
     """Which slots the tokens that came last may attend to, of which these are the positions."""
-    slots, kept = cache.positions.shape[-1], positions >= 0
+    slots = cache.positions.shape[-1]
+    kept = positions >= 0
     if window is not None and window <= slots:  # there positions rise
         return Past(window)(positions, cache.positions)
     own = numbers(cache, positions) - jnp.sum(kept, axis=-1, keepdims=True)

@@ -135,7 +135,8 @@ def _inverse(lower):
 
     XLA's `triangular_solve` may never return on a CPU of two cores, inside of a gradient.
     """
-    inverse, size = jnp.ones((*lower.shape[:-1], 1, 1), lower.dtype), 1
+    inverse = jnp.ones((*lower.shape[:-1], 1, 1), lower.dtype)
+    size = 1
     while size < CHUNK:
         first, second = _halves(inverse)
         pairs = lower.reshape(

@@ -61,9 +61,6 @@ class LatentCache:
             max_len: how many tokens there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer; 0 or more.
             dtype: of the vectors; JAX's default one if not given.
-
-        Returns:
-            The empty cache.
         """
         shape = contract.latent_shape(batch_shape, max_len, width)
         dtype = jnp.result_type(float if dtype is None else dtype)

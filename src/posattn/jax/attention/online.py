@@ -78,10 +78,11 @@ def passes(call, sizes):
         return of_pairs(mask, positions, (*query.shape[:-2], rows, columns))
 
     def score(tile):
-        tokens = {"query": tile.query, "key": tile.key}
         positions = Positions(tile.query_positions, tile.key_positions)
         every = _filled(parts, tile.biases)
-        return definition.score(replace(call, **tokens, positions=positions, biases=every))
+        return definition.score(
+            replace(call, query=tile.query, key=tile.key, positions=positions, biases=every)
+        )
 
     arrays = (tuple(filter(is_array, xs)) for xs in (masks, parts))
     given = Given(query, call.key, call.value, *call.positions, *arrays, call.sinks)

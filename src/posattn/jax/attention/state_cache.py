@@ -60,9 +60,6 @@ class StateCache:
             past: how many inputs of the convolution are kept, one less than its taps.
             width: of the convolution.
             dtype: of the inputs; JAX's default one if not given. The state has 32 bits at least.
-
-        Returns:
-            The empty cache.
         """
         inputs, state = contract.state_shapes(
             batch_shape, num_heads, key_dim, value_dim, past, width

@@ -144,13 +144,15 @@ class Block:
 
     def __call__(self, x, *, cache=None, lent=None, own=None, **options):
         """The stream after this block, `(*batch, n, d)`, and the next cache; what others use is in `lent`."""
-        read, told = applied(self.attention_norm, x), self._told(**options)
+        read = applied(self.attention_norm, x)
+        told = self._told(**options)
         if self.lender is None:
             heads = self.attention(read, cache=cache, **told)
             heads, cache = (heads, None) if cache is None else heads
         else:
-            given = {"rng": told.pop("rng", None), "lent": lent.get(self.lender)}
-            found = called(self.attention, Inputs(read, **told), cache, **given)
+            rng = told.pop("rng", None)
+            theirs = lent.get(self.lender)
+            found = called(self.attention, Inputs(read, **told), cache, rng, lent=theirs)
             heads, cache, lent[self.lender] = found
         heads = self.residual_scale * applied(self.attention_post_norm, heads)
         read = x if self.parallel else x + heads
@@ -166,7 +168,8 @@ class Block:
         """How much each token attends to each in every head, `(*batch, h, n, n)`; None without pairs."""
         if self.keeps_state:
             return None
-        read, told = applied(self.attention_norm, x), self._told(**options)
+        read = applied(self.attention_norm, x)
+        told = self._told(**options)
         if self.borrows:
             return weights(self.attention, Inputs(read, **told), lent[self.lender])
         return self.attention.attention_weights(read, **told)

@@ -339,7 +339,8 @@ class Decoder:
             else:
                 rows = None if positions is None else jnp.maximum(positions, 0)
             x = self.encoding(x, positions=rows)
-        x, own = applied(self.embedding_norm, x), [None] * len(self.blocks)
+        x = applied(self.embedding_norm, x)
+        own = [None] * len(self.blocks)
         if self.layer_embedding is not None:
             own = self.layer_embedding(tokens, x)
         told = {"mask": mask, "query_positions": positions, "documents": documents}

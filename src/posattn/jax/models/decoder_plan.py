@@ -69,7 +69,6 @@ def from_config(
         The decoder.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
             or weights are missing or left over.
     """
@@ -80,7 +79,8 @@ def from_config(
     key = jax.random.key(0) if rng is None else rng
     keys = jax.random.split(key, len(model.plan.layers) + 1)
     # the largest arrays come first, and no more than one block is there twice
-    made, blocks = filled(around(cls, model, keys[-1], dtype, state), found, state), []
+    made = filled(around(cls, model, keys[-1], dtype, state), found, state)
+    blocks = []
     for index in range(len(model.plan.layers)):
         own = below(f"blocks.{index}.", found)
         block = block_of(model, index, keys[index], dtype, state)
@@ -96,17 +96,24 @@ def block_of(model, index, key, dtype, state):
     """A block of the right shape, with attention that has its weights already."""
     layer, family = model.plan.layers[index], model.family
     own, other, bias, last = jax.random.split(key, 4)
+    norm = partial(Norm.init, family.norm, layer.dim, model.eps, dtype)
     shape = {"activation": ACTIVATIONS[model.activation], "dtype": dtype}
     if model.mixes(index):
         network = partial(Experts.init, other, layer.dim, model.mixture, **shape)
     else:
-        shape |= {"gated": family.gated, "use_bias": model.use_bias}
-        network = partial(FeedForward.init, other, layer.dim, model.hidden(index), **shape)
+        network = partial(
+            FeedForward.init,
+            other,
+            layer.dim,
+            model.hidden(index),
+            gated=family.gated,
+            use_bias=model.use_bias,
+            **shape,
+        )
     network = network() if state is None else undrawn(network)
     if layer.delta is not None or layer.latent is not None:
         kind = LatentAttention if layer.delta is None else DeltaAttention
-        given = {"weights": state, "dtype": dtype, "rng": own}
-        attention = kind.from_config(model.plan, index, **given)
+        attention = kind.from_config(model.plan, index, weights=state, dtype=dtype, rng=own)
     else:
         options = arguments(layer, dtype) | {"bias": added(layer, bias, dtype)}
         if state is None:
@@ -116,21 +123,24 @@ def block_of(model, index, key, dtype, state):
             attention = loaded(attention, state, model.plan, index)
         if layer.kv_layer is not None:
             attention = replace(attention, **dict.fromkeys(BORROWED))
-    norms = {
-        name: Norm.init(family.norm, layer.dim, model.eps, dtype)
-        for name in decoders.NORMS
-        if name in model.parts(index)
-    }
-    rest = {"parallel": model.parallel, "residual_scale": model.residual_scale}
-    rest["lender"] = model.lender(index)
-    if model.layer_width:
-        shape |= {"gated": True, "use_bias": False}
-        input_of = FeedForward.init(last, layer.dim, model.layer_width, **shape)
-        rest["layer_input"] = replace(input_of, up_weight=None)
-        rest["layer_norm"] = Norm.init(family.norm, layer.dim, model.eps, dtype)
-    if "scalar" in model.parts(index):
-        rest["scalar"] = jnp.ones(1, dtype)
-    return Block(attention, network, **norms, **rest)
+    layer_input = None
+    width = model.layer_width
+    if width:
+        layer_input = FeedForward.init(
+            last, layer.dim, width, gated=True, use_bias=False, **shape
+        )
+        layer_input = replace(layer_input, up_weight=None)
+    return Block(
+        attention,
+        network,
+        **{name: norm() for name in decoders.NORMS if name in model.parts(index)},
+        parallel=model.parallel,
+        residual_scale=model.residual_scale,
+        lender=model.lender(index),
+        layer_input=layer_input,
+        layer_norm=norm() if width else None,
+        scalar=jnp.ones(1, dtype) if "scalar" in model.parts(index) else None,
+    )
 
 
 def around(cls, model, key, dtype, state):
@@ -148,7 +158,8 @@ def around(cls, model, key, dtype, state):
     if "encoding" in family.top:
         rows = model.plan.layers[0].table[1]
         encoding = LearnedPositionalEncoding.init(place, rows, dim, dtype=dtype)
-    layered, width = None, model.layer_width
+    layered = None
+    width = model.layer_width
     if width:
         sizes = model.vocab_size, len(model.plan.layers), dim, width, model.eps, dtype
         layered = partial(LayerEmbedding.init, each, *sizes)

@@ -129,9 +129,6 @@ class DeltaAttention:
             eps: added to the mean square in the norm.
             bound: the lower bound of log gates, which a scaled sigmoid keeps; none if not given.
             dtype: of the weights; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         contract.delta_gate(gate, bound)
         sizes = contract.delta_sizes(
@@ -180,9 +177,6 @@ class DeltaAttention:
         Args:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             dtype: of the convolution's inputs; that of the weights if not given.
-
-        Returns:
-            The empty cache.
         """
         sizes = contract.delta_weights(self)
         dtype = self.query_weight.dtype if dtype is None else dtype

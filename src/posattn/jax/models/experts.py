@@ -57,11 +57,13 @@ class Experts:
         options = {"gated": True, "activation": activation, "dtype": dtype}
         own = {"use_bias": mixture.use_bias, "limit": mixture.limit} | options
         network = partial(FeedForward.init, dim=dim, hidden_dim=mixture.hidden_dim, **own)
-        shared, zeros = None, jnp.zeros(mixture.count, jnp.promote_types(dtype, "float32"))
+        shared = None
+        zeros = jnp.zeros(mixture.count, jnp.promote_types(dtype, "float32"))
         if mixture.shared_dim is not None:
             options |= {"use_bias": False}
             shared = FeedForward.init(last, dim, mixture.shared_dim, **options)
-        drawn, norm = jax.nn.initializers.glorot_uniform(), None
+        drawn = jax.nn.initializers.glorot_uniform()
+        norm = None
         if mixture.beside is not None:
             norm = Norm.init("rms", dim, mixture.beside, dtype)
         return cls(

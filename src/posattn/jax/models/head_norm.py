@@ -78,8 +78,9 @@ class Steps:
         if self.temperature is None:
             return x
         told = self.temperature
-        words = {"first": told.first, "smooth": told.smooth}
-        grown = log_temperature(positions, told.floor, told.scale, **words)
+        grown = log_temperature(
+            positions, told.floor, told.scale, first=told.first, smooth=told.smooth
+        )
         return x * grown[..., None].astype(x.dtype)
 
 

@@ -16,14 +16,13 @@ from posattn.configs.latents import as_latent, latent_weights
 from posattn.jax.attention import definition
 from posattn.jax.attention.attention import attend
 from posattn.jax.attention.cache import beyond, rule_of
-from posattn.jax.attention.call import Positions, call_at, positions_of
+from posattn.jax.attention.call import Positions, call_at
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import all_of, for_heads
-from posattn.jax.models.head_norm import normed
 from posattn.jax.models.layer_plan import from_config, rotation
 from posattn.jax.models.lightning import LightningIndexer, selects
-from posattn.jax.models.projections import gated, glorot, grown, rotated
+from posattn.jax.models.projections import gated, glorot, latent_parts
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -152,9 +151,6 @@ class LatentAttention:
             gate: multiply the output of the heads by a sigmoid of one more projection.
             temperature: whether each head learns how its queries grow with their position.
             dtype: of the weights; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
         sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
@@ -230,9 +226,6 @@ class LatentAttention:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             dtype: of the latent vectors; that of the weights if not given.
-
-        Returns:
-            The empty cache.
         """
         dtype = self.key_weight.dtype if dtype is None else dtype
         width = 0 if self.kv_down_weight is None else self.kv_down_weight.shape[1]
@@ -277,18 +270,20 @@ class LatentAttention:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, this and the new
             cache; then the indices, and then the latent vectors, if asked for.
         """
-        widths, follow = contract.latent_weights(self, x), query_positions is None
+        widths = contract.latent_weights(self, x)
+        follow = query_positions is None
         if cache is not None:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, source = parts
         if cache is not None:
             queries = jnp.asarray(positions.query)
             rule, lost = rule_of(cache, queries, follow), beyond(cache, queries)
             cache = cache.append(kept, positions.query)
-            kept, causal = cache.latent, False
+            kept = cache.latent
+            causal = False
             positions = Positions(positions.query, cache.positions)
         # what a cache keeps was attended to
         finite = cache is not None and mask is None and latent is None
@@ -304,9 +299,19 @@ class LatentAttention:
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         both = all_of([None if cache is None else rule(cache), mask])
         select = selects(self, select, x, narrow, chosen, positions, both, causal)
-        options = {"mask": both, "causal": causal, "select": select, "finite": finite}
-        options |= {"scale": widths.scale(self.scale), "sinks": self.sinks}
-        heads = attend(call_at(positions, query, key, value, **options))
+        call = call_at(
+            positions,
+            query,
+            key,
+            value,
+            mask=both,
+            causal=causal,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=select,
+            finite=finite,
+        )
+        heads = attend(call)
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         if cache is not None:
             heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
@@ -340,45 +345,28 @@ class LatentAttention:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         widths = contract.latent_weights(self, x)
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, _ = parts
         latent, chosen = self._split(kept, latent, widths)
         query = jnp.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        options = {"mask": mask, "causal": causal, "scale": widths.scale(self.scale)}
-        chosen = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        options |= {"select": chosen, "sinks": self.sinks}
-        call = call_at(positions, query, key, **options)
+        call = call_at(
+            positions,
+            query,
+            key,
+            mask=mask,
+            causal=causal,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=selects(self, select, x, narrow, chosen, positions, mask, causal),
+        )
         return definition.weights(call)
-
-    def _projected(self, x, query_positions, widths):
-        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
-        contract.floating("x", x, like=self.query_weight, owner="the weights")
-        narrow = wide = x
-        if self.query_down_weight is not None:
-            raw = x @ self.query_down_weight
-            narrow = normed(raw, self.query_norm_weight, self.eps)
-            wide = jnp.concatenate([narrow, raw], axis=-1) if self.raw else narrow
-        query = split_heads(wide @ self.query_weight, self.num_heads)
-        positions = positions_of(query, query, query_positions, query_positions)
-        query = grown(query, self.temperature, positions.query)
-        content, rotation = jnp.split(query, [widths.content], axis=-1)
-        kept = [x[..., :0]]
-        if self.kv_down_weight is not None:
-            latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-            latent = normed(latent, self.kv_norm_weight, self.eps)
-            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
-            kept = [latent, key[..., 0, :, :]]
-        if self.indexer is not None:
-            kept.append(self.indexer.keys(x, positions.key))
-        kept = jnp.concatenate(kept, axis=-1)
-        rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, kept, positions, narrow, wide if self.raw else x
 
     def _split(self, kept, latent, widths):
         """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""
-        lent, width = self.kv_down_weight is None, widths.rank + widths.rotary
+        lent = self.kv_down_weight is None
+        width = widths.rank + widths.rotary
         contract.lent(latent, lent, kept, (*kept.shape[:-1], width))
         return (latent, kept) if lent else jnp.split(kept, [width], axis=-1)
 

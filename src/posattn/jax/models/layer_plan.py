@@ -103,7 +103,6 @@ def from_config(
         The layer. Whether it hides the future is said in a call, as ever.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear or of a layer that the class does not build, or weights
             of the layer are missing or left over.
     """
@@ -233,7 +232,8 @@ def zeros(like):
 
 def loaded(layer, state, plan, index):
     """A layer with weights out of those of its model."""
-    described, new = plan.layers[index], {}
+    described = plan.layers[index]
+    new = {}
     for name, array in attention_weights(state, plan, index).items():
         part, _, kind = name.partition(".")
         if part in PROJECTIONS:

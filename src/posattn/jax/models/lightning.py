@@ -140,8 +140,7 @@ class LightningIndexer:
         if temperature:
             weights["temperature"] = jnp.eye(2, 1, -1, dtype).repeat(num_heads, axis=1)
         eps = contract.positive("eps", eps)
-        blocks = {"size": size, "pooled": pooled}
-        return cls(**weights, count=count, rotate=rotate, eps=eps, **blocks)
+        return cls(**weights, count=count, rotate=rotate, eps=eps, size=size, pooled=pooled)
 
     @classmethod
     def of_layer(cls, layer, rng, dtype):
@@ -222,7 +221,8 @@ class LightningIndexer:
         if self.query_norm_weight is not None:
             query = normed(query, self.query_norm_weight, self.eps)
         query = grown(query, self.temperature, positions)
-        query, weights = rotated(self.rotate, 0, query, positions), None
+        query = rotated(self.rotate, 0, query, positions)
+        weights = None
         if self.head_weight is not None:
             wide = jnp.promote_types(x.dtype, jnp.float32)
             weights = (x @ self.head_weight).astype(wide) * num_heads**-0.5
@@ -233,7 +233,8 @@ class LightningIndexer:
 
     def _blocks(self, query, key, weights, positions, mask, causal):
         """The keys of the best blocks, which begin at the first key that each query sees."""
-        size, mean = self.size, self.pooled != "max"
+        size = self.size
+        mean = self.pooled != "max"
         n, n_k = query.shape[-2], key.shape[-2]
         wide = jnp.promote_types(query.dtype, jnp.float32)
         if mean:  # of each key and those after it

@@ -190,9 +190,6 @@ class MultiHeadAttention:
                 sequence, to the width of all heads.
             indexer: a `LightningIndexer` that selects the keys of each query.
             dtype: of the weights; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         dropout_rate = contract.dropout_rate(dropout_rate)
@@ -232,15 +229,11 @@ class MultiHeadAttention:
             max_len: how many positions there are, at least 1.
             rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; that of the weights if not given.
-
-        Returns:
-            The empty cache.
         """
         groups = self.num_kv_heads
         sizes = batch_shape, groups, max_len, self.key_weight.shape[-1] // groups
         dtype = self.key_weight.dtype if dtype is None else dtype
-        options = {"window": span(self.mask), "rotated": rotated, "dtype": dtype}
-        cache = KVCache.init(*sizes, **options)
+        cache = KVCache.init(*sizes, window=span(self.mask), rotated=rotated, dtype=dtype)
         if self.indexer is None:
             return cache
         width = self.indexer.key_weight.shape[1]
@@ -348,11 +341,14 @@ class MultiHeadAttention:
 
 def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
     """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
-    lost, own = None, lent is None
-    heads = project(layer, inputs, cache) if own else borrowed(layer, inputs, lent)
-    if own and cache is not None:
-        lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
-        heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    lost = None
+    if lent is not None:
+        heads = borrowed(layer, inputs, lent)
+    else:
+        heads = project(layer, inputs, cache)
+        if cache is not None:
+            lost = beyond(cache, jnp.asarray(heads.positions.query), cache.window)
+            heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
     if layer.indexer is not None:
         select, cache = chosen(layer, inputs.query, heads, cache)
     mixed = attend(layer, heads, rng, select)

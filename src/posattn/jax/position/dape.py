@@ -74,9 +74,6 @@ class DAPE:
             bias: the bias to adapt, `(query_positions, key_positions) -> (num_heads, n_q, n_k)`.
             hidden_dim: the width of the hidden layer, at least 1.
             dtype: of the network, JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         contract.function_of_positions("bias", bias)

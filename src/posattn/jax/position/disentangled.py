@@ -125,9 +125,6 @@ class DisentangledBias:
             same_row: whether position to content reads the row of $\delta(i, j)$, as the authors' code.
             bucketed_to: $D$, from where distances have no bucket, or None for a row for each distance.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The scheme.
         """
         max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
         num_heads = contract.heads(num_heads, dim)
@@ -136,8 +133,13 @@ class DisentangledBias:
         rows = 2 * max_distance
         drawn = 0.02 * jax.random.normal(rng, (rows + 2 * dim, dim), dtype)
         weights = drawn[rows:].reshape(2, dim, dim)
-        options = {"same_row": same_row, "bucketed_to": bucketed_to}
-        return cls(drawn[:rows], *weights, num_heads=num_heads, **options)
+        return cls(
+            drawn[:rows],
+            *weights,
+            num_heads=num_heads,
+            same_row=same_row,
+            bucketed_to=bucketed_to,
+        )
 
     @property
     def scale(self) -> float:
@@ -178,8 +180,9 @@ class DisentangledBias:
         behind = -offsets(query_positions, key_positions)
         if self.bucketed_to is not None:
             contract.bucketed(reach, self.bucketed_to)
-            sizes = {"num_buckets": reach, "max_distance": self.bucketed_to}
-            behind = deberta_bucket(behind, **sizes)
+            behind = deberta_bucket(
+                behind, num_buckets=reach, max_distance=self.bucketed_to
+            )
         rows_of_query, rows_of_key = (
             (distance + reach).clip(0, 2 * reach - 1)
             for distance in (behind if self.same_row else -behind, behind)

@@ -75,9 +75,6 @@ class FIRE:
             hidden_dim: the width $m$ of the hidden layer, at least 1.
             threshold: $L_0$ in positions, positive.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)

@@ -48,9 +48,6 @@ class LearnedPositionalEncoding:
             max_len: $n_{\max}$, the number of positions, at least 1.
             dim: the width, at least 1.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         dtype = jnp.result_type(float if dtype is None else dtype)

@@ -79,7 +79,8 @@ def mrope_positions(
         4
     """
     segments = contract.segments(segments)
-    position, places = contract.integer("start", start), [np.zeros((0, 3), int)]
+    position = contract.integer("start", start)
+    places = [np.zeros((0, 3), int)]
     for t, h, w, step in segments:
         if step is None:  # words
             places.append(np.tile(np.arange(t)[:, None], 3) + position)

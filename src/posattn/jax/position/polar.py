@@ -90,9 +90,6 @@ class PolarKey:
             head_dim: the width of the heads, at least 1.
             base: the base of the frequencies, positive.
             dtype: of the angles, JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         num_heads, head_dim = contract.sizes(num_heads=num_heads, head_dim=head_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)

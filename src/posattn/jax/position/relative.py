@@ -63,9 +63,6 @@ class ShawRelative:
             head_dim: the width $d_h$ of a head, at least 1.
             use_values: whether offsets act on values, too.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The scheme.
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -198,9 +195,6 @@ class RelativeGlobalAttention:
             num_heads: the number of heads, at least 1.
             head_dim: the width $d_h$ of a head, at least 1.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The scheme.
         """
         max_len, num_heads, head_dim = contract.sizes(
             max_len=max_len, num_heads=num_heads, head_dim=head_dim

@@ -65,9 +65,6 @@ class SwinBias:
             height: the number of rows of the window, at least 1.
             width: the number of columns of the window, at least 1.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         num_heads, height, width = contract.sizes(
             num_heads=num_heads, height=height, width=width

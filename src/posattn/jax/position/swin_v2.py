@@ -84,9 +84,6 @@ class SwinV2Bias:
             trained_width: the number of columns in training, `width` if not given.
             hidden_dim: the width of the hidden layer, at least 1.
             dtype: of the parameters, JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)

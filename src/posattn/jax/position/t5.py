@@ -108,9 +108,6 @@ class T5Bias:
             max_distance: where the last bucket begins.
             bidirectional: use separate buckets for the two directions.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The layer.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)

@@ -76,9 +76,6 @@ class TransformerXLBias:
             num_heads: the number of heads, a divisor of `dim`.
             base: $b$ of the frequencies, positive.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The scheme.
         """
         dim = contract.integer("dim", dim, least=1, even=True)
         num_heads = contract.heads(num_heads, dim)

@@ -72,9 +72,6 @@ class TUPEBias:
             num_heads: the number of heads, a divisor of `dim`.
             use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.
             dtype: of the parameters; JAX's default one if not given.
-
-        Returns:
-            The scheme.
         """
         max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         num_heads = contract.heads(num_heads, dim)

@@ -44,7 +44,6 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
         attended to, and then so is its gradient.
 
     Raises:
-        TypeError: if `scores` are not floating or `mask` is not bool.
         ValueError: if `scores` have fewer than two axes or `mask` does not fit.
 
     Examples:
@@ -107,35 +106,21 @@ def attention_weights(
     A row with a sink sums to less than 1, so a head may attend to next to nothing.
 
     Args:
-        query: $\mathbf{Q}$, `(*batch, n_q, d)`.
-        key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last
-            batch axis is that of heads, and keys may have fewer: each head of keys then serves
-            as many neighboring heads of queries (grouped heads).
-        mask: bool, True means may attend: an array that broadcasts to `(*batch, n_q, n_k)`, or a
-            function of the positions of queries and keys that returns one, such as `Window`.
-        causal: hide the future; queries are aligned to the end of the keys.
-        bias: $\mathbf{B}$, what is added to the scores: an array that broadcasts to
-            `(*batch, n_q, n_k)`, a function of the positions of queries and keys that returns
-            one, an object with a method `scores` (see :class:`MultiHeadAttention`), or a list of
-            those, which are added up.
-        query_positions: where the queries stand, `(n_q)`, or one row for each example, all heads
-            alike. If not given, they stand at the last $n_q$ positions of the keys. Only
-            biases and masks use positions.
-        key_positions: where the keys stand, likewise; $0, \ldots, n_k - 1$ if not given.
+        query: $\mathbf{Q}$, `(*batch, n_q, d)`: as for `scaled_dot_product_attention`, like all that follow.
+        key: $\mathbf{K}$, `(*batch, n_k, d)`, whose heads may be fewer.
+        mask: True means may attend.
+        causal: hide the future.
+        bias: $\mathbf{B}$, what is added to the scores.
+        query_positions: where the queries stand.
+        key_positions: where the keys stand.
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
-        sinks: $a$, one for each head of queries, `(h)`, or `()` where queries have no axis of heads.
+        sinks: $a$, one for each head of queries, `(h)`.
         soft_cap: $c$, above 0; no cap if not given.
-        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
-            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
-            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)`.
 
     Returns:
         $\mathbf{W}$, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it
         may attend to nothing.
-
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> weights = attention_weights(np.eye(2), np.eye(2), causal=True, scale=np.log(3.0))
@@ -225,10 +210,6 @@ def scaled_dot_product_attention(
     Returns:
         One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
 
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype, or `rng` is no generator.
-        ValueError: if shapes do not fit, or a number lies outside its range.
-
     Examples:
         >>> value = np.array([[1.0, 0.0], [0.0, 2.0]])
         >>> scaled_dot_product_attention(np.eye(2), np.eye(2), value, causal=True, scale=np.log(3.0))
@@ -243,15 +224,18 @@ def scaled_dot_product_attention(
     positions = positions_of(query, key, query_positions, key_positions)
     mask = of_pairs(mask, positions, (*query.shape[:-1], key.shape[-2]))
     mask = visible(query, key, mask, causal, select)
-    options = {
-        "mask": mask,
-        "bias": bias,
-        "scale": scale,
-        "sinks": sinks,
-        "soft_cap": soft_cap,
-    }
-    options |= {"query_positions": positions.query, "key_positions": positions.key}
-    weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
+    weights = attention_weights(
+        query,
+        key,
+        mask=mask,
+        bias=bias,
+        query_positions=positions.query,
+        key_positions=positions.key,
+        scale=scale,
+        sinks=sinks,
+        soft_cap=soft_cap,
+    )
+    weights = dropout(weights, dropout_rate, rng)
     out = by_head(weights, _double(zero_unattended(value, mask)))
     return sum(
         (b.values(weights, *positions) for b in biases(bias) if changes_values(b)), out
@@ -277,7 +261,6 @@ def dropout(
         $y$, of the same shape.
 
     Raises:
-        TypeError: if `x` is not floating or `rng` is no generator.
         ValueError: if `dropout_rate` lies outside [0, 1).
 
     Examples:

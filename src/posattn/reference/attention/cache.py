@@ -82,13 +82,6 @@ class KVCache:
             window: how many tokens a query sees, its own among them; all if not given. The cache
                 then needs room for these only.
             rotated: whether keys are kept as `rotate` leaves them.
-
-        Returns:
-            The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
         positions = np.full((*shape[:-3], shape[-2]), EMPTY)
@@ -125,14 +118,14 @@ class KVCache:
             what the last of them have put out.
 
         Raises:
-            TypeError: if positions are no integers.
             ValueError: if shapes do not fit, there are more tokens than slots, or positions do not rise in a
                 cache with a window.
         """
         batch, slots = self.positions.shape[:-1], self.positions.shape[-1]
         contract.cache_entry(key, value, positions, self)
         positions = np.broadcast_to(positions, (*batch, key.shape[-2])).astype(np.int64)
-        kept, places = positions >= 0, numbers(self, positions)
+        kept = positions >= 0
+        places = numbers(self, positions)
         wraps = self.window == slots
         if not wraps:
             contract.cache_room(np.max(places, initial=-1), slots)
@@ -167,7 +160,6 @@ class KVCache:
             The cache without them.
 
         Raises:
-            TypeError: if `n` is no integer.
             ValueError: if fewer tokens are kept, or a cache with a window has wrapped: what its
                 newest tokens put out is gone.
         """
@@ -191,10 +183,6 @@ class KVCache:
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if batch axes of positions differ.
         """
         contract.cache_arrays(self)
         contract.position_pair(query_positions, self.positions, integers=True)
@@ -203,7 +191,8 @@ class KVCache:
 
 def trimmed(cache, n, wraps=False):
     """Which slots hold the `n` newest tokens of each example: the last ones that are not empty."""
-    slots, there = cache.positions.shape[-1], cache.positions != EMPTY
+    slots = cache.positions.shape[-1]
+    there = cache.positions != EMPTY
     n = np.broadcast_to(contract.cache_trim(n, cache.positions), there.shape[:-1])[
         ..., None
     ]
@@ -235,7 +224,8 @@ def fallen(cache, positions):
 
 def held(cache, positions, window=None):
     """Which slots the tokens that came last may attend to, of which these are the positions."""
-    slots, kept = cache.positions.shape[-1], positions >= 0
+    slots = cache.positions.shape[-1]
+    kept = positions >= 0
     offsets = positions[..., :, None] - cache.positions[..., None, :].astype(np.int64)
     if window is not None and window <= slots:  # there positions rise
         return (offsets >= 0) & (offsets < window)

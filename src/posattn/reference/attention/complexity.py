@@ -9,9 +9,19 @@ from jaxtyping import Bool, Float
 from posattn import contract
 from posattn.reference.validated import validated
 
-__all__ = ["Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"]
-__all__ += ["path_length", "reads", "recurrence", "recurrence_operations", "self_attention"]
-__all__ += ["self_attention_operations"]
+__all__ = [
+    "Cost",
+    "convolution",
+    "convolution_operations",
+    "layers_to_connect",
+    "measure",
+    "path_length",
+    "reads",
+    "recurrence",
+    "recurrence_operations",
+    "self_attention",
+    "self_attention_operations",
+]
 
 Tokens = Float[np.ndarray, "n d"]
 
@@ -65,10 +75,6 @@ def convolution(
 
     Returns:
         The outputs, `(n, d)`.
-
-    Raises:
-        TypeError: if `dilation` is not an integer.
-        ValueError: if `dilation` is not positive.
 
     Examples:
         >>> convolution(np.array([[1.0], [2.0], [4.0]]), np.ones((3, 1, 1))).ravel()
@@ -293,10 +299,6 @@ def convolution_operations(n: int, dim: int, kernel_size: int) -> int:
     Returns:
         Floating-point operations; a multiply-add counts two.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
-
     Examples:
         >>> convolution_operations(10, 4, 3)
         960
@@ -315,10 +317,6 @@ def recurrence_operations(n: int, dim: int) -> int:
 
     Returns:
         Floating-point operations; a multiply-add counts two.
-
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
 
     Examples:
         >>> recurrence_operations(10, 4)
@@ -340,10 +338,6 @@ def self_attention_operations(n: int, dim: int) -> int:
 
     Returns:
         Floating-point operations; a multiply-add counts two.
-
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
 
     Examples:
         >>> self_attention_operations(8, 4)

@@ -48,7 +48,6 @@ def short_convolution(
         where they would lie before the last document.
 
     Raises:
-        TypeError: if an array is missing or of another kind.
         ValueError: if shapes do not fit, or `weight` has no taps.
 
     Examples:

@@ -59,10 +59,6 @@ def gated_delta(
     Returns:
         The outputs $\mathbf{o}$, `(*batch, h, n, d_v)`, and the state after the last token.
 
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or `scale` is not finite.
-
     Examples:
         The second token overwrites what the first has said about the same key:
 
@@ -116,10 +112,6 @@ def kimi_delta(
 
     Returns:
         The outputs $\mathbf{o}$, `(*batch, h, n, d_v)`, and the state after the last token.
-
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or `scale` is not finite.
 
     Examples:
         The first channel forgets all before the second token, the other one nothing:

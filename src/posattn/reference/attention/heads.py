@@ -25,7 +25,6 @@ def split_heads(
         `(*batch, H, n, d / H)`.
 
     Raises:
-        TypeError: if `x` is not floating or `num_heads` is not an integer.
         ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
 
     Examples:
@@ -54,7 +53,6 @@ def merge_heads(x: Num[np.ndarray, "*batch h n d_h"]) -> Num[np.ndarray, "*batch
         `(*batch, n, H d_h)`.
 
     Raises:
-        TypeError: if `x` is not floating.
         ValueError: if `x` has fewer than three axes.
 
     Examples:

@@ -41,10 +41,6 @@ def indexer_scores(
     Returns:
         $s$, `(*batch, n_q, n_k)`.
 
-    Raises:
-        TypeError: if an array is missing or has a wrong dtype.
-        ValueError: if shapes do not fit, or `scale` is not finite.
-
     Examples:
         >>> query = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
         >>> key = np.array([[2.0, 1.0], [-1.0, 3.0]])
@@ -81,10 +77,6 @@ def group_tokens(
         The place of each token in the row, `(*batch, n_k // size, size)`, and -1 in groups that are
         not complete because of the mask. The first token of each group is `[..., 0]`: there Qwen4-Exp
         rotates the key of the group.
-
-    Raises:
-        TypeError: if a number is not an integer or `mask` is not bool.
-        ValueError: if a number is too small or `mask` does not fit.
 
     Examples:
         >>> group_tokens(5, 2)
@@ -132,10 +124,6 @@ def group_keys(
 
     Returns:
         $\mathbf{c}$, `(*batch, n_k // size, d)`; zeros in groups that are not complete.
-
-    Raises:
-        TypeError: if `key` or `gates` are not floating or `mask` is not bool.
-        ValueError: if a shape does not fit or `size` is too small.
 
     Examples:
         >>> group_keys(np.array([[1.0], [3.0], [5.0], [9.0], [7.0]]), 2)

@@ -52,13 +52,6 @@ class LatentCache:
             batch_shape: the batch axes, `(8,)` or just 8.
             max_len: how many tokens there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer; 0 or more.
-
-        Returns:
-            The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         shape = contract.latent_shape(batch_shape, max_len, width)
         return cls(np.zeros(shape), np.full(shape[:-1], EMPTY))
@@ -76,10 +69,6 @@ class LatentCache:
 
         Returns:
             `(*batch, n)`.
-
-        Raises:
-            TypeError: if `n` is not an integer.
-            ValueError: if `n` is negative.
         """
         contract.latent_arrays(self)
         return following(self, contract.integer("n", n))
@@ -99,7 +88,6 @@ class LatentCache:
             The next cache.
 
         Raises:
-            TypeError: if an array is not of its kind.
             ValueError: if shapes do not fit, or there are more tokens than slots.
         """
         contract.latent_entry(latent, positions, self)
@@ -124,7 +112,6 @@ class LatentCache:
             The cache without them.
 
         Raises:
-            TypeError: if `n` is no integer.
             ValueError: if fewer tokens are kept.
         """
         contract.latent_arrays(self)

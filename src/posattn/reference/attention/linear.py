@@ -71,10 +71,6 @@ def linear_attention(
         The outputs $\mathbf{o}$, `(*batch, h, n, d_v)`, and the state after the last token, that of the
         last document.
 
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or `scale` is not finite.
-
     Examples:
         >>> key = np.array([[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]])
         >>> value = np.array([[[2.0], [3.0], [5.0]]])

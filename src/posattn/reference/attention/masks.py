@@ -37,10 +37,6 @@ def causal_mask(n_q: int, n_k: int | None = None) -> Bool[np.ndarray, "n_q n_k"]
     Returns:
         The mask, `(n_q, n_k)`.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is negative.
-
     Examples:
         >>> causal_mask(3).astype(int)
         array([[1, 0, 0],
@@ -72,7 +68,6 @@ def length_mask(
         The mask, `(batch, 1, n_k)` or `(batch, n_q, n_k)`.
 
     Raises:
-        TypeError: if `lengths` or `n_k` holds no integers.
         ValueError: if `lengths` has another rank, or a length is negative or larger than `n_k`.
 
     Examples:
@@ -105,10 +100,6 @@ def window_mask(n_q: int, n_k: int, window: int) -> Bool[np.ndarray, "n_q n_k"]:
     Returns:
         The mask, `(n_q, n_k)`.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
-
     Examples:
         >>> window_mask(4, 4, 2).astype(int)
         array([[1, 1, 0, 0],
@@ -134,10 +125,6 @@ class Window:
 
     Args:
         window: the width $w$, at least 1.
-
-    Raises:
-        TypeError: if `window` is not an integer.
-        ValueError: if `window` is too small.
 
     Examples:
         >>> Window(2)(np.array([3]), np.arange(6)).astype(int)
@@ -167,10 +154,6 @@ class Window:
 
         Returns:
             True means may attend, `(*batch, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         return np.abs(relative_positions(query_positions, key_positions)) < self.window
 
@@ -187,10 +170,6 @@ class Chunk:
 
     Args:
         size: the number $c$ of positions in a chunk, at least 1.
-
-    Raises:
-        TypeError: if `size` is not an integer.
-        ValueError: if `size` is too small.
 
     Examples:
         >>> Chunk(2)(np.array([3]), np.arange(6)).astype(int)
@@ -217,10 +196,6 @@ class Chunk:
 
         Returns:
             True means may attend, `(*batch, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         query, key = _exact(query_positions, key_positions)
         return query[..., :, None] // self.size == key[..., None, :] // self.size

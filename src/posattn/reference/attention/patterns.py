@@ -30,7 +30,6 @@ def previous_token_score(
         A score from 0 to 1 for each head, `(*batch, h)`.
 
     Raises:
-        TypeError: if `weights` are not floating or `distance` is not an integer.
         ValueError: if `weights` are not square or `distance` is not below $n$.
 
     Examples:
@@ -65,7 +64,6 @@ def induction_score(weights: Weights, period: int) -> Inexact[np.ndarray, "*batc
         A score from 0 to 1 for each head, `(*batch, h)`.
 
     Raises:
-        TypeError: if `weights` are not floating or `period` is not an integer.
         ValueError: if `weights` are not square or `period` is not below $n$.
 
     Examples:
@@ -96,7 +94,6 @@ def first_token_score(weights: Weights) -> Inexact[np.ndarray, "*batch h"]:
         A score from 0 to 1 for each head, `(*batch, h)`.
 
     Raises:
-        TypeError: if `weights` are not floating.
         ValueError: if `weights` are not square or there is no other token.
 
     Examples:

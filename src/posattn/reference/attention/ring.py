@@ -43,7 +43,6 @@ def balanced_order(n: int, workers: int) -> Integer[np.ndarray, " n"]:
         `(n)`, the positions 0 to $n - 1$.
 
     Raises:
-        TypeError: if a number is not an integer.
         ValueError: if a number is too small, or `n` is no multiple of `2 * workers`.
 
     Examples:
@@ -125,8 +124,6 @@ def ring_attention(
         One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
 
     Raises:
-        TypeError: if an array is missing or has a wrong or different dtype, or `mask` or `bias`
-            is of a wrong kind.
         ValueError: if shapes do not fit or differ between workers, `scale` is not finite, `across`
             does not name workers, or `bias` needs all keys.
 

@@ -38,7 +38,6 @@ def select_keys(
         takes as `select`.
 
     Raises:
-        TypeError: if `scores` are not floating, `mask` is not bool or `count` is not an integer.
         ValueError: if `scores` have fewer than two axes, `mask` does not fit or `count` is negative.
 
     Examples:
@@ -76,10 +75,6 @@ def group_mask(
 
     Returns:
         The mask, `(*batch, n_q, n_k // size)`.
-
-    Raises:
-        TypeError: if a number is not an integer or `mask` is not bool.
-        ValueError: if a number is too small or `mask` does not fit.
 
     Examples:
         >>> group_mask(5, 5, 2).astype(int)
@@ -126,10 +121,6 @@ def select_groups(
     Returns:
         Indices of keys in rising order, then -1,
         `(*batch, n_q, min(count, n_k // size) * size + size - 1)`.
-
-    Raises:
-        TypeError: if `scores` are not floating, `mask` is not bool or a number is not an integer.
-        ValueError: if a shape does not fit or a number is too small.
 
     Examples:
         >>> scores = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
@@ -181,10 +172,6 @@ def select_blocks(
 
     Returns:
         Indices of keys in rising order, then -1, `(*batch, n_q, min(count, blocks) * size)`.
-
-    Raises:
-        TypeError: if `scores` are not floating, `mask` is not bool or a number is not an integer.
-        ValueError: if a shape does not fit or a number is too small.
 
     Examples:
         >>> scores = np.array([[0.0, 9.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0, 0.0]])

@@ -57,13 +57,6 @@ class StateCache:
             value_dim: the width of a head of values.
             past: how many inputs of the convolution are kept, one less than its taps.
             width: of the convolution.
-
-        Returns:
-            The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         inputs, state = contract.state_shapes(
             batch_shape, num_heads, key_dim, value_dim, past, width
@@ -80,7 +73,6 @@ class StateCache:
             This cache, if `n` is 0.
 
         Raises:
-            TypeError: if `n` is not an integer.
             ValueError: if it is not 0: the caches from before are the way back.
         """
         contract.state_trim(n)

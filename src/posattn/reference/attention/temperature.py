@@ -44,10 +44,6 @@ def log_temperature(
     Returns:
         The factor, `(*batch, n)`.
 
-    Raises:
-        TypeError: if `positions` or a number is not of its kind.
-        ValueError: if `trained_length` is not positive or `scale` not finite.
-
     Examples:
         >>> log_temperature(np.array([0, 8190, 8191, 40000]), 8192).round(4)
         array([1.    , 1.    , 1.0693, 1.1609])

@@ -134,7 +134,6 @@ class Decoder:
             The decoder.
 
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or does not divide what it must.
         """
         sizes = contract.decoder_sizes(vocab_size, num_layers, hidden_dim, dim, gated)
@@ -173,10 +172,6 @@ class Decoder:
 
         Returns:
             The empty caches.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         return tuple(
             block.attention.init_cache(batch_shape, *[max_len] * (not block.keeps_state))
@@ -214,7 +209,6 @@ class Decoder:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
 
         Raises:
-            TypeError: if an array is not of its kind.
             ValueError: if shapes do not fit, a token is not in the vocabulary, or the cache is full.
         """
         x, options = self._start(tokens, mask, positions, cache, documents)
@@ -243,7 +237,6 @@ class Decoder:
             For each layer `(*batch, h, n, n)`; None for one that keeps a state.
 
         Raises:
-            TypeError: if an array is not of its kind.
             ValueError: if shapes do not fit, or a token is not in the vocabulary.
         """
         x, options = self._start(tokens, mask, positions)
@@ -279,7 +272,6 @@ class Decoder:
             The text with the new tokens, `(*batch, n + max_new_tokens)`.
 
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range, or `rng` is missing where tokens are drawn.
         """
         contract.tokens(tokens, len(self.embedding), positions)
@@ -297,7 +289,8 @@ class Decoder:
                 scores = scores / temperature + rng.gumbel(size=scores.shape)
             likeliest = np.argmax(scores, axis=-1)[..., None].astype(tokens.dtype)
             last = np.where(ended, last[..., -1:], likeliest)
-            text, positions = np.concatenate([text, last], axis=-1), None
+            text = np.concatenate([text, last], axis=-1)
+            positions = None
             ended = np.isin(last, ends)
         return text
 

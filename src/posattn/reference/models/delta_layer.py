@@ -141,13 +141,6 @@ class DeltaAttention:
             most: the upper bound of $\beta$.
             eps: added to the mean square in the norm.
             bound: the lower bound of log gates, which a scaled sigmoid keeps; none if not given.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if `rng` is no generator or an argument is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         contract.delta_gate(gate, bound)
         sizes = contract.delta_sizes(
@@ -176,13 +169,6 @@ class DeltaAttention:
 
         Args:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
-
-        Returns:
-            The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         sizes = contract.delta_weights(self)
         shape = sizes.num_heads, sizes.key_dim, sizes.value_dim
@@ -211,10 +197,6 @@ class DeltaAttention:
 
         Returns:
             `(*batch, n, d)`. With a cache, that and the cache of all tokens so far.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong dtype.
-            ValueError: if shapes do not fit.
         """
         sizes = contract.delta_weights(self)
         contract.delta_gate(self.gate, self.bound)

@@ -11,15 +11,14 @@ from posattn import contract
 from posattn.reference.attention.attention import (
     Positions,
     attention_weights,
-    positions_of,
     scaled_dot_product_attention,
 )
 from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import all_of, for_heads
-from posattn.reference.models.lightning import LightningIndexer, normed, selects
-from posattn.reference.models.projections import gated, grown, rotated
+from posattn.reference.models.lightning import LightningIndexer, selects
+from posattn.reference.models.projections import gated, latent_parts
 from posattn.reference.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -185,13 +184,6 @@ class LatentAttention:
             sinks: give each head a learned score that joins its softmax without a value, from zero on.
             gate: multiply the output of the heads by a sigmoid of one more projection.
             temperature: whether each head learns how its queries grow with their position.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if `rng` is no generator or a number is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         sizes = dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
         sizes = contract.latent_sizes(*sizes, raw=raw, gate=gate, lent=lent)
@@ -223,13 +215,6 @@ class LatentAttention:
         Args:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
-
-        Returns:
-            The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         width = 0 if self.kv_down_weight is None else self.kv_down_weight.shape[1]
         width += 0 if self.indexer is None else self.indexer.key_weight.shape[1]
@@ -272,7 +257,6 @@ class LatentAttention:
             all tokens so far; then the indices, and then the latent vectors, if asked for.
 
         Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, the cache is full, or `select` lacks or is not expected.
         """
         widths = contract.latent_weights(self, x)
@@ -280,11 +264,12 @@ class LatentAttention:
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, source = parts
         if cache is not None:
             cache = cache.append(kept, positions.query)
-            kept, causal = cache.latent, False
+            kept = cache.latent
+            causal = False
             positions = Positions(positions.query, cache.positions)
         latent, chosen = self._split(kept, latent, widths)
         absorbed = cache is not None and widths.absorb(x.shape[-2])
@@ -301,10 +286,18 @@ class LatentAttention:
             masks.append(held(cache, positions.query)[..., None, :, :])
         mask = all_of(masks, positions, shape)
         select = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        options = {"mask": mask, "causal": causal, "select": select, "sinks": self.sinks}
-        options |= {"query_positions": positions.query, "key_positions": positions.key}
-        options["scale"] = widths.scale(self.scale)
-        heads = scaled_dot_product_attention(query, key, value, **options)
+        heads = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=mask,
+            causal=causal,
+            query_positions=positions.query,
+            key_positions=positions.key,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=select,
+        )
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         out = gated(self, merge_heads(heads), source) @ self.output_weight
         lends = latent if return_latent else None
@@ -332,49 +325,31 @@ class LatentAttention:
 
         Returns:
             `(*batch, H, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit.
         """
         widths = contract.latent_weights(self, x)
-        parts = self._projected(x, query_positions, widths)
+        parts = latent_parts(self, x, query_positions, widths)
         content, rotated, kept, positions, narrow, _ = parts
         latent, chosen = self._split(kept, latent, widths)
         query = np.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         select = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        options = {"mask": mask, "causal": causal, "select": select, "sinks": self.sinks}
-        options |= {"query_positions": positions.query, "key_positions": positions.key}
-        return attention_weights(query, key, scale=widths.scale(self.scale), **options)
-
-    def _projected(self, x, query_positions, widths):
-        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
-        narrow = wide = x
-        if self.query_down_weight is not None:
-            raw = x @ self.query_down_weight
-            narrow = normed(raw, self.query_norm_weight, self.eps)
-            wide = np.concatenate([narrow, raw], axis=-1) if self.raw else narrow
-        query = split_heads(wide @ self.query_weight, self.num_heads)
-        positions = positions_of(query, query, query_positions, query_positions)
-        query = grown(query, self.temperature, positions.query)
-        content, rotation = np.split(query, [widths.content], axis=-1)
-        kept = [x[..., :0]]
-        if self.kv_down_weight is not None:
-            latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
-            latent = normed(latent, self.kv_norm_weight, self.eps)
-            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
-            kept = [latent, key[..., 0, :, :]]
-        if self.indexer is not None:
-            kept.append(self.indexer.keys(x, positions.key))
-        kept = np.concatenate(kept, axis=-1)
-        rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, kept, positions, narrow, wide if self.raw else x
+        return attention_weights(
+            query,
+            key,
+            mask=mask,
+            causal=causal,
+            query_positions=positions.query,
+            key_positions=positions.key,
+            scale=widths.scale(self.scale),
+            sinks=self.sinks,
+            select=select,
+        )
 
     def _split(self, kept, latent, widths):
         """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""
-        lent, width = self.kv_down_weight is None, widths.rank + widths.rotary
+        lent = self.kv_down_weight is None
+        width = widths.rank + widths.rotary
         contract.lent(latent, lent, kept, (*kept.shape[:-1], width))
         return (latent, kept) if lent else np.split(kept, [width], axis=-1)
 

@@ -29,7 +29,6 @@ def rope_from_config(
         queries and keys don't rotate.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if the configuration lacks something, contradicts itself or is not known, or the model
             has no such layer.
 

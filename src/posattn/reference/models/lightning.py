@@ -10,7 +10,7 @@ from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.indexer import indexer_scores
 from posattn.reference.attention.masks import causal_mask, of_pairs
 from posattn.reference.attention.selection import rising, select_keys
-from posattn.reference.models.projections import grown, rotated
+from posattn.reference.models.projections import grown, normed, rotated
 from posattn.reference.validated import validated
 
 __all__ = ["LightningIndexer"]
@@ -129,10 +129,6 @@ class LightningIndexer:
 
         Returns:
             The indexer.
-
-        Raises:
-            TypeError: if `rng` is no generator or a number is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         sizes = dim, num_heads, head_dim, count, query_rank, pooled, size
         _, count, shapes = contract.indexer_sizes(*sizes)
@@ -155,8 +151,9 @@ class LightningIndexer:
         if temperature:
             norm["temperature"] = np.eye(2, 1, -1).repeat(num_heads, axis=1)
         eps = contract.positive("eps", eps)
-        rest = {"rotate": rotate, "eps": eps, "size": size, "pooled": pooled}
-        return cls(**weights, **norm, count=count, **rest)
+        return cls(
+            **weights, **norm, count=count, rotate=rotate, eps=eps, size=size, pooled=pooled
+        )
 
     def keys(
         self, x: Inexact[np.ndarray, "*batch n d"], positions: Real[np.ndarray, "*#batch n"]
@@ -170,10 +167,6 @@ class LightningIndexer:
         Returns:
             Rotated keys, `(*batch, n, D)`; keys as they are if their mean is asked for; with gates,
             `(*batch, n, 2 D)`, where these stand behind the keys.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong dtype.
-            ValueError: if shapes do not fit.
         """
         contract.sequence("x", x, self.key_weight.shape[0])
         contract.positions_of(x.shape, positions)
@@ -207,10 +200,6 @@ class LightningIndexer:
 
         Returns:
             Indices in rising order, then -1, `(*batch, n, k)`; of `"max"`, `(*batch, H, n, k)`.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong dtype.
-            ValueError: if shapes do not fit.
         """
         contract.indexer_weights(self, x, narrow)
         contract.positions_of(x.shape, positions)
@@ -237,7 +226,8 @@ class LightningIndexer:
 
     def _blocks(self, query, key, weights, positions, mask, causal):
         """The keys of the best blocks, which begin at the first key that each query sees."""
-        size, mean = self.size, self.pooled != "max"
+        size = self.size
+        mean = self.pooled != "max"
         n, n_k = query.shape[-2], key.shape[-2]
         if mean:  # of each key and those after it
             ends = [(0, 0)] * (key.ndim - 2) + [(0, size - 1), (0, 0)]
@@ -290,11 +280,6 @@ class LightningIndexer:
 def centered(x, weight, bias, eps):
     """Subtract the mean and divide by the standard deviation."""
     return normed(x - np.mean(x, axis=-1, keepdims=True), weight, eps) + bias
-
-
-def normed(x, weight, eps):
-    """Divide by the root mean square."""
-    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
 
 
 def selects(layer, select, x, narrow, key, positions, mask, causal):

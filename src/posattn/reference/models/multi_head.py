@@ -200,11 +200,7 @@ class MultiHeadAttention:
                 sequence, to the width of all heads.
             indexer: a `LightningIndexer` that selects the keys of each query.
 
-        Returns:
-            The layer.
-
         Raises:
-            TypeError: if `rng` is no generator or a number is not of its kind.
             ValueError: if a number lies outside its range or does not divide what it must.
         """
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
@@ -239,18 +235,12 @@ class MultiHeadAttention:
             batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             rotated: whether keys are kept as `rotate` leaves them; see :class:`KVCache`.
-
-        Returns:
-            The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         groups = self.num_kv_heads or self.num_heads
         width = self.key_weight.shape[-1] // groups
-        options = {"window": span(self.mask), "rotated": rotated}
-        cache = KVCache.init(batch_shape, groups, max_len, width, **options)
+        cache = KVCache.init(
+            batch_shape, groups, max_len, width, window=span(self.mask), rotated=rotated
+        )
         if self.indexer is None:
             return cache
         width = self.indexer.key_weight.shape[1]
@@ -310,7 +300,6 @@ class MultiHeadAttention:
             attend to nothing. With a cache, that and the cache of all tokens so far.
 
         Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, or the cache is full.
         """
         at = query_positions, key_positions, coordinates
@@ -352,10 +341,6 @@ class MultiHeadAttention:
         Returns:
             `(*batch, H, n_q, n_k)`; each row sums to 1, with sinks to less, or is 0 if it may attend to
             nothing.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit.
         """
         at = query_positions, key_positions, coordinates
         inputs = Inputs(query, key, None, mask, causal, bias, *at)

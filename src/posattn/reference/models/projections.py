@@ -97,8 +97,13 @@ def project(layer, inputs, cache=None):
 
 def after(cache, inputs):
     """The inputs, whose tokens follow those of a cache if nothing else is given."""
-    memory = {"key": inputs.key, "value": inputs.value}
-    contract.cached(cache, inputs.query, **memory, key_positions=inputs.key_positions)
+    contract.cached(
+        cache,
+        inputs.query,
+        key=inputs.key,
+        value=inputs.value,
+        key_positions=inputs.key_positions,
+    )
     if inputs.query_positions is not None:
         return inputs
     return inputs._replace(query_positions=cache.next_positions(inputs.query.shape[-2]))
@@ -188,11 +193,43 @@ def chosen(layer, x, heads, cache):
         )
     shape = *heads.query.shape[:-1], key.shape[-2]
     seen = of_pairs(mask_of(heads), heads.positions, shape)
-    at = {"key_positions": heads.positions.key, "mask": seen, "causal": heads.causal}
-    return layer.indexer(x, x, key, heads.positions.query, **at), cache
+    at = heads.positions
+    select = layer.indexer(
+        x, x, key, at.query, key_positions=at.key, mask=seen, causal=heads.causal
+    )
+    return select, cache
 
 
 def sinks_and_cap(layer):
     """What the layer says of its weights: its sinks and its cap, where it has them."""
     given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
     return {name: x for name, x in given.items() if x is not None}
+
+
+def latent_parts(layer, x, query_positions, widths):
+    """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
+    narrow = wide = x
+    if layer.query_down_weight is not None:
+        raw = x @ layer.query_down_weight
+        narrow = normed(raw, layer.query_norm_weight, layer.eps)
+        wide = np.concatenate([narrow, raw], axis=-1) if layer.raw else narrow
+    query = split_heads(wide @ layer.query_weight, layer.num_heads)
+    positions = positions_of(query, query, query_positions, query_positions)
+    query = grown(query, layer.temperature, positions.query)
+    content, rotation = np.split(query, [widths.content], axis=-1)
+    kept = [x[..., :0]]
+    if layer.kv_down_weight is not None:
+        latent, key = np.split(x @ layer.kv_down_weight, [widths.rank], axis=-1)
+        latent = normed(latent, layer.kv_norm_weight, layer.eps)
+        key = rotated(layer.rotate, 1, key[..., None, :, :], positions.key)
+        kept = [latent, key[..., 0, :, :]]
+    if layer.indexer is not None:
+        kept.append(layer.indexer.keys(x, positions.key))
+    kept = np.concatenate(kept, axis=-1)
+    rotation = rotated(layer.rotate, 0, rotation, positions.query)
+    return content, rotation, kept, positions, narrow, wide if layer.raw else x
+
+
+def normed(x, weight, eps):
+    """Divide by the root mean square."""
+    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)

@@ -34,10 +34,6 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     Returns:
         $m$, `(num_heads)`, between 0 and 1.
 
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is not positive.
-
     Examples:
         >>> -np.log2(alibi_slopes(8))
         array([1., 2., 3., 4., 5., 6., 7., 8.])
@@ -76,10 +72,6 @@ class ALiBi:
     Args:
         num_heads: the number of heads $H$, at least 1.
 
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is not positive.
-
     Examples:
         >>> bias = ALiBi(2)
         >>> bias(np.array([7]), np.array([4, 5, 6, 8]))
@@ -109,10 +101,6 @@ class ALiBi:
 
         Returns:
             `(*batch, H, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         distances = np.abs(relative_positions(query_positions, key_positions))
         return -alibi_slopes(self.num_heads)[:, None, None] * distances[..., None, :, :]

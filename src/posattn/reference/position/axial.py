@@ -63,7 +63,6 @@ def rotate_axes(
     Raises:
         TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
             precision.
-        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> frequencies = np.array([[np.pi / 2, 0.0], [0.0, np.pi]])
@@ -109,7 +108,6 @@ class RotaryAxes:
         attention_factor: positive, on the entries that rotate.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if rows differ in length, or a number lies outside its range.
 
     Examples:
@@ -143,10 +141,6 @@ class RotaryAxes:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit.
         """
         return rotate_axes(
             x,
@@ -185,7 +179,6 @@ def axial_frequencies(
         $\omega$ in radians per step, `(c, d / 2)`.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if `dim` is no multiple of `2 * num_axes`, or a number is not positive.
 
     Examples:
@@ -213,10 +206,6 @@ def grid_coordinates(height: int, width: int) -> Integer[np.ndarray, "n c"]:
 
     Returns:
         `(height * width, 2)`, integers.
-
-    Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if a number is not positive.
 
     Examples:
         >>> grid_coordinates(2, 2)
@@ -302,7 +291,6 @@ class MixedRotary:
             The layer, with frequencies `(2, H, d_h / 2)`.
 
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if `head_dim` is no multiple of 4, or a number is not positive.
         """
         head_dim = contract.multiple("head_dim", head_dim, 4)
@@ -327,10 +315,6 @@ class MixedRotary:
 
         Returns:
             `(*batch, H, n, d_h)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.head_sequence("x", x)
         contract.token_positions(positions, x.shape, integers=True)

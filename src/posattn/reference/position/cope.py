@@ -96,10 +96,6 @@ class CoPE:
 
         Returns:
             The encoding.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len, head_dim = contract.sizes(max_len=max_len, head_dim=head_dim)
         return cls(rng.normal(0, 0.02, (max_len, head_dim)))
@@ -122,10 +118,6 @@ class CoPE:
 
         Returns:
             $b$, `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other or the table.
         """
         max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim)

@@ -51,9 +51,6 @@ class DAPE:
         output_weight: $\mathbf{W}_2$, `(m, h)`.
         output_bias: $\mathbf{w}_2$, `(h)`.
 
-    Raises:
-        TypeError: if `bias` cannot be called.
-
     Examples:
         >>> from posattn.reference import ALiBi
         >>> weights = np.array([[0.0], [-1.0]]), np.zeros(1), np.ones((1, 1)), np.zeros(1)
@@ -93,13 +90,6 @@ class DAPE:
             num_heads: the number of heads $H$, at least 1.
             bias: the bias to adapt, `(query_positions, key_positions) -> (num_heads, n_q, n_k)`.
             hidden_dim: the width $m$ of the hidden layer, at least 1.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden = rng.uniform(-1, 1, (2 * num_heads + 1, hidden_dim)) / np.sqrt(
@@ -125,10 +115,6 @@ class DAPE:
 
         Returns:
             $b$, `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other, the network or the bias.
         """
         network = self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
         num_heads = contract.head_network(*network)

@@ -46,10 +46,6 @@ def deberta_bucket(
     Returns:
         Integers from `-num_buckets` to `num_buckets`, of the shape of `relative_position`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> deberta_bucket(np.array([-512, -129, -128, 5, 128, 129, 131, 511]))
         array([-256, -129, -128,    5,  128,  129,  131,  255])
@@ -178,11 +174,7 @@ class DisentangledBias:
             same_row: whether position to content reads the row of $\delta(i, j)$, as the authors' code.
             bucketed_to: $D$, from where distances have no bucket, or None for a row for each distance.
 
-        Returns:
-            The scheme.
-
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
@@ -190,8 +182,9 @@ class DisentangledBias:
         contract.bucketed(max_distance, bucketed_to)
         table = rng.normal(0, 0.02, (2 * max_distance, dim))
         weights = rng.normal(0, 0.02, (2, dim, dim))
-        options = {"same_row": same_row, "bucketed_to": bucketed_to}
-        return cls(table, *weights, num_heads=num_heads, **options)
+        return cls(
+            table, *weights, num_heads=num_heads, same_row=same_row, bucketed_to=bucketed_to
+        )
 
     @property
     def scale(self) -> float:
@@ -215,10 +208,6 @@ class DisentangledBias:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         reach, head_dim = contract.projected_table(
             self.table, self.query_weight, self.key_weight, self.num_heads
@@ -229,8 +218,9 @@ class DisentangledBias:
         behind = -relative_positions(query_positions, key_positions)
         if self.bucketed_to is not None:
             contract.bucketed(reach, self.bucketed_to)
-            sizes = {"num_buckets": reach, "max_distance": self.bucketed_to}
-            behind = deberta_bucket(behind, **sizes)
+            behind = deberta_bucket(
+                behind, num_buckets=reach, max_distance=self.bucketed_to
+            )
         q_rows, k_rows = (
             np.moveaxis(split_heads(scaled @ weight, self.num_heads)[:, rows], 0, -4)
             for weight, rows in (

@@ -51,10 +51,6 @@ class FIRE:
         output_bias: $\mathbf{b}_2$, `(num_heads)`.
         threshold: $L_0$ in positions, the first value of $L$, positive.
 
-    Raises:
-        TypeError: if `threshold` is not a number.
-        ValueError: if `threshold` is not positive.
-
     Examples:
         >>> one, zero = np.ones(1), np.zeros(1)
         >>> layer = FIRE(np.array(1.0), np.array(1.0), one, zero, -one[:, None], zero, threshold=3.0)
@@ -94,13 +90,6 @@ class FIRE:
             num_heads: the number of heads, at least 1.
             hidden_dim: the width $m$ of the hidden layer, at least 1.
             threshold: $L_0$ in positions, positive.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden = rng.uniform(-1, 1, (2, hidden_dim))
@@ -122,10 +111,6 @@ class FIRE:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do not fit.
         """
         contract.network(
             self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias

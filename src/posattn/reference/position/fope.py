@@ -35,10 +35,6 @@ def fope_frequencies(
     Returns:
         $\omega$ in radians per position, `(K)`, from fast to slow.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> fope_frequencies(8, base=16.0, trained_length=20)
         array([1. , 0.5])
@@ -104,7 +100,6 @@ def fope(
 
     Raises:
         TypeError: if an argument is not of its kind, or positions or frequencies are in half precision.
-        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> one, x = np.ones((1, 1, 1)), np.array([[[1.0, 1.0, 0.0, 0.0]] * 2])

@@ -64,7 +64,6 @@ def forgetting_bias(
         $d$, `(*batch, h, n_q, n_k)`.
 
     Raises:
-        TypeError: if `log_gates` are not floating or `n_q` is not an integer.
         ValueError: if `log_gates` have fewer than two axes, or `n_q` is larger than $n_k$.
 
     Examples:
@@ -122,7 +121,6 @@ def tiled_forgetting_bias(log_gates: Inexact[np.ndarray, "*batch h n"]) -> Calla
         axes of the gates, those of queries below $n$, that returns $d$, `(*batch, h, n_q, n_k)`.
 
     Raises:
-        TypeError: if `log_gates` are not floating or positions are no integers.
         ValueError: if `log_gates` have fewer than two axes, or positions do not fit them.
 
     Examples:
@@ -201,10 +199,6 @@ class ForgettingGate:
 
         Returns:
             The gate.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         dim, num_heads = contract.sizes(dim=dim, num_heads=num_heads)
         return cls(rng.normal(0, 0.02, (dim, num_heads)), np.zeros(num_heads))
@@ -221,7 +215,6 @@ class ForgettingGate:
             $\log f$, `(*batch, h, n)`.
 
         Raises:
-            TypeError: if `x` is not floating.
             ValueError: if `x` has another width.
         """
         contract.sequence("x", x, self.weight.shape[0])

@@ -62,13 +62,6 @@ class KerpleLog:
         Args:
             rng: where the parameters are drawn from.
             num_heads: the number of heads, at least 1.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads)
         return cls(2 * uniform[0], uniform[1])
@@ -94,10 +87,6 @@ class KerpleLog:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2 = _bounded(self.r1, self.r2)
         distances = _distances(query_positions, key_positions)
@@ -150,13 +139,6 @@ class KerplePower:
         Args:
             rng: where the parameters are drawn from.
             num_heads: the number of heads, at least 1.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads)
         return cls(uniform[0], 2 * uniform[1])
@@ -182,10 +164,6 @@ class KerplePower:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2 = _bounded(self.r1, self.r2, 2)
         distances = _distances(query_positions, key_positions)

@@ -50,13 +50,6 @@ class LearnedPositionalEncoding:
             rng: where the table is drawn from.
             max_len: $n_{\max}$, the number of positions, at least 1.
             dim: the width, at least 1.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         return cls(rng.normal(0, 0.02, (max_len, dim)))
@@ -78,7 +71,6 @@ class LearnedPositionalEncoding:
             `(*batch, n, d)`.
 
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if shapes do not fit, the sequence is longer than the table, or a position
                 lies outside it.
         """
@@ -94,7 +86,8 @@ class LearnedPositionalEncoding:
 
 def learned_cases():
     """A learned table: its rows are added to tokens of shape `(*batch, n, d)`."""
-    x, table = draw(0, 3, 4, 6), {"table": draw(1, 9, 6)}
+    x = draw(0, 3, 4, 6)
+    table = {"table": draw(1, 9, 6)}
     yield "three examples of four tokens", (x,), table
     yield "as many examples as tokens", (draw(2, 4, 4, 6),), table
     yield "as long as the table", (draw(3, 1, 9, 6),), table

@@ -53,7 +53,6 @@ def mrope_frequencies(
         $\omega$ in radians per step, `(len(sections), d / 2)`.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if the sections do not add up or have no room, or a number lies outside its range.
 
     Examples:
@@ -129,7 +128,6 @@ def mrope_positions(
 
     Raises:
         TypeError: if a segment is neither a number nor a grid, or an argument is not of its kind.
-        ValueError: if a number lies outside its range, or a grid has not 3 sizes.
 
     Examples:
         >>> coordinates, following = mrope_positions([2, (1, 2, 2), 1])
@@ -150,7 +148,8 @@ def mrope_positions(
         `get_rope_index` of the models of transformers.
     """
     segments = contract.segments(segments)
-    position, places = contract.integer("start", start), [np.zeros((0, 3), int)]
+    position = contract.integer("start", start)
+    places = [np.zeros((0, 3), int)]
     for t, h, w, step in segments:
         if step is None:  # words
             places.append(np.tile(np.arange(t)[:, None], 3) + position)

@@ -57,10 +57,6 @@ def polar_query(
     Returns:
         `(*batch, n, 2 d)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes do not fit or `base` is not positive.
-
     Examples:
         >>> x = np.log(np.expm1(np.array([[1.0, 2.0]])))
         >>> polar_query(x, np.array([0])).round(4)
@@ -96,10 +92,6 @@ class PolarKey:
         phase: $\varphi$ in radians, `(h, d)`.
         base: $b$, positive.
 
-    Raises:
-        TypeError: if `base` is not a number.
-        ValueError: if `base` is not positive.
-
     Examples:
         >>> x = np.log(np.expm1(np.array([[[1.0, 2.0]]])))
         >>> key = PolarKey(np.array([[0.0, -np.pi / 2]]))(x, np.array([3]))
@@ -126,13 +118,6 @@ class PolarKey:
             num_heads: the number of heads of keys, at least 1.
             head_dim: the width of the heads, at least 1.
             base: the base of the frequencies, positive.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads, head_dim = contract.sizes(num_heads=num_heads, head_dim=head_dim)
         return cls(np.zeros((num_heads, head_dim)), base)
@@ -151,10 +136,6 @@ class PolarKey:
 
         Returns:
             `(*batch, h, n, 2 d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other or `phase`.
         """
         contract.head_sequence("x", x)
         contract.parameter("phase", self.phase, (x.shape[-3], x.shape[-1]))

@@ -45,10 +45,6 @@ def proportional_frequencies(
     Returns:
         $\omega$ in radians per position, `(d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> proportional_frequencies(8, base=16.0, rotary_dim=4)
         array([1. , 0.5, 0. , 0. ])

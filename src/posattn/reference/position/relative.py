@@ -77,13 +77,6 @@ class ShawRelative:
             max_distance: $m$, the largest offset that has its own vector, at least 0.
             head_dim: the width $d_h$ of a head, at least 1.
             use_values: whether offsets act on values, too.
-
-        Returns:
-            The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is too small.
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -108,10 +101,6 @@ class ShawRelative:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         head_dim = self.key_table.shape[-1]
         contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
@@ -136,10 +125,6 @@ class ShawRelative:
 
         Returns:
             `(*batch, h, n_q, d_h)`, zeros without a table of values.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.head_sequence("weights", weights)
         contract.tile_positions(
@@ -176,7 +161,6 @@ def skew(x: Inexact[np.ndarray, "*batch n n"]) -> Inexact[np.ndarray, "*batch n 
         `(*batch, n, n)`.
 
     Raises:
-        TypeError: if `x` is not floating.
         ValueError: if the last two axes differ.
 
     Examples:
@@ -249,13 +233,6 @@ class RelativeGlobalAttention:
             max_len: $n_{\max}$, the number of distances with a vector, at least 1.
             num_heads: the number of heads, at least 1.
             head_dim: the width $d_h$ of a head, at least 1.
-
-        Returns:
-            The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len, num_heads, head_dim = contract.sizes(
             max_len=max_len, num_heads=num_heads, head_dim=head_dim
@@ -279,10 +256,6 @@ class RelativeGlobalAttention:
 
         Returns:
             `(*batch, h, n_q, n_k)`, 0 for keys in the future and for those too far away.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

@@ -131,7 +131,6 @@ class Rotary:
         attention_factor: $c$, positive, on the entries that rotate.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if a number lies outside its range, or `frequencies` are not half of `rotary_dim`.
 
     Examples:
@@ -168,10 +167,6 @@ class Rotary:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit.
         """
         frequencies = self.frequencies
         if frequencies is None and self.rotary_dim is not None:
@@ -216,10 +211,6 @@ def to_half(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*batch d"]
     Returns:
         The same entries in another order.
 
-    Raises:
-        TypeError: if `x` is no array.
-        ValueError: if `x` has no axes.
-
     Examples:
         >>> to_half(np.arange(5))
         array([0, 2, 4, 1, 3])
@@ -240,10 +231,6 @@ def to_interleaved(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*ba
 
     Returns:
         The same entries in another order.
-
-    Raises:
-        TypeError: if `x` is no array.
-        ValueError: if `x` has no axes.
 
     Examples:
         >>> to_interleaved(np.array([0, 2, 4, 1, 3]))
@@ -277,7 +264,6 @@ def weight_to_half(
         An array of the same shape and the same numbers.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if `weight` has not 1 or 2 axes, `num_heads` does not divide the last one, or
             `rotary_dim` is odd, not positive or larger than a head.
 
@@ -312,7 +298,6 @@ def weight_to_interleaved(
         An array of the same shape and the same numbers.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: as :func:`weight_to_half`.
 
     Examples:
@@ -335,5 +320,6 @@ def _of_each_head(convert, weight, num_heads, rotary_dim):
 
 def rotation(frequencies, attention_factor=1.0):
     """The scheme that rotates by these frequencies."""
-    options = {"frequencies": frequencies, "attention_factor": attention_factor}
-    return Scheme(rotate=partial(rotate, **options))
+    return Scheme(
+        rotate=partial(rotate, frequencies=frequencies, attention_factor=attention_factor)
+    )

@@ -45,10 +45,6 @@ def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> C
         A function `bias(query_positions, key_positions)` of positions `(*batch, n_q)` and
         `(*batch, n_k)`, which may be any real numbers; it returns `(*batch, H, n_q, n_k)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range, or batch axes of positions differ.
-
     Examples:
         >>> bias = sandwich_bias(2, dim=4)
         >>> bias(np.array([3]), np.arange(4)).round(4)

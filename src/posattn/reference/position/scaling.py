@@ -41,10 +41,6 @@ def position_interpolation(
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> position_interpolation(4, factor=8.0)
         array([0.125  , 0.00125])
@@ -78,10 +74,6 @@ def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.nda
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> ntk_aware(4, factor=8.0)
@@ -122,10 +114,6 @@ def dynamic_ntk(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> dynamic_ntk(4, factor=2.0, length=2048, trained_length=2048)
@@ -203,10 +191,6 @@ def yarn(
         $\omega'$ in radians per position, `(d / 2)`; and $c$, for
         `rotate(x, positions, frequencies=..., attention_factor=...)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> slowed, attention_factor = yarn(8, factor=4.0, trained_length=4096)
         >>> (slowed / frequencies(8)).round(4)
@@ -280,10 +264,6 @@ def longrope(
         $\omega'$ in radians per position, `(d / 2)`; and $c$, for
         `rotate(x, positions, frequencies=..., attention_factor=...)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> options = {"short_factors": [1.0, 1.0], "long_factors": [1.0, 20.0]}
         >>> slowed, attention_factor = longrope(
@@ -342,10 +322,6 @@ def llama3(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> (llama3(16) / frequencies(16, base=500000.0)).round(4)

@@ -47,7 +47,6 @@ def selective_rotation(
         `x`, rotated, and the angles of the last token, between $-\pi$ and $\pi$.
 
     Raises:
-        TypeError: if an array is missing or of another kind.
         ValueError: if $d$ is odd, or shapes do not fit.
 
     Examples:

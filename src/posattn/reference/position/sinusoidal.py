@@ -29,7 +29,6 @@ def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
 
     Raises:
         TypeError: if `dim` is not an integer or `base` not a number.
-        ValueError: if `dim` or `base` is not positive.
 
     Examples:
         >>> frequencies(4)
@@ -80,7 +79,6 @@ def sinusoidal_encoding(
     Raises:
         TypeError: if an argument is not of its kind; float16 and bfloat16 positions are rejected,
             because they cannot hold 2049 and 257.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> sinusoidal_encoding(2, 4).round(4)
@@ -133,7 +131,6 @@ def shift_matrix(
         $\mathbf{R}_\delta^\top$, `(d, d)`. It is orthogonal and has determinant 1.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if `dim` is odd or not positive, or `base` not positive.
 
     Examples:
@@ -166,10 +163,6 @@ class PositionalEncoding:
         dim: the width $d$, at least 1.
         dropout_rate: probability in [0, 1) of dropping an entry of the sum.
         base: $b$ of the frequencies, positive.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> layer = PositionalEncoding(4)
@@ -208,10 +201,6 @@ class PositionalEncoding:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.sequence("x", x, self.dim)
         contract.positions_of(x.shape, positions)

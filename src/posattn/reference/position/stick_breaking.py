@@ -89,10 +89,6 @@ class StickBreaking:
 
         Returns:
             $b$, `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other.
         """
         contract.head_sequence("query", query)
         contract.tile(query, key, query_positions, key_positions, query.shape[-1])

@@ -37,10 +37,6 @@ class SwinBias:
         height: $M_y$, at least 1.
         width: $M_x$, at least 1.
 
-    Raises:
-        TypeError: if `height` or `width` is not an integer.
-        ValueError: if `height` or `width` is not positive.
-
     Examples:
         >>> layer = SwinBias(np.arange(9.0)[:, None], height=2, width=2)
         >>> layer(np.arange(4), np.arange(4))
@@ -73,13 +69,6 @@ class SwinBias:
             num_heads: the number of heads, at least 1.
             height: the number of rows of the window, at least 1.
             width: the number of columns of the window, at least 1.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads, height, width = contract.sizes(
             num_heads=num_heads, height=height, width=width
@@ -102,7 +91,6 @@ class SwinBias:
             `(*batch, num_heads, n_q, n_k)`.
 
         Raises:
-            TypeError: if positions are not integers.
             ValueError: if a position lies outside the window, batch axes of positions differ, or the
                 table does not fit.
         """

@@ -58,10 +58,6 @@ class SwinV2Bias:
         trained_height: $M'_y$, at least 1; `height` if not given.
         trained_width: $M'_x$, at least 1; `width` if not given.
 
-    Raises:
-        TypeError: if a side is not an integer.
-        ValueError: if a side is not positive.
-
     Examples:
         >>> layer = SwinV2Bias(np.array([[1.0], [0.0]]), np.zeros(1), np.ones((1, 1)), 2, 2)
         >>> layer(np.arange(4), np.arange(4))[0].round(4)  # log2(9) / 3 one row below, 0 beside
@@ -114,13 +110,6 @@ class SwinV2Bias:
             trained_height: the number of rows in training, `height` if not given.
             trained_width: the number of columns in training, `width` if not given.
             hidden_dim: the width of the hidden layer, at least 1.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden_weight = rng.normal(0, 0.02, (2, hidden_dim))
@@ -143,7 +132,6 @@ class SwinV2Bias:
             `(*batch, num_heads, n_q, n_k)`.
 
         Raises:
-            TypeError: if positions are not integers.
             ValueError: if a position lies outside the window, batch axes of positions differ, or the
                 parameters' shapes do not fit.
         """

@@ -54,10 +54,6 @@ def t5_bucket(
     Returns:
         Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> t5_bucket(np.array([-128, -12, -11, -7, 0, 1, 8]))
         array([15,  9,  8,  7,  0, 17, 24])
@@ -145,13 +141,6 @@ class T5Bias:
             num_buckets: $N$, at least 2; even and at least 4 if `bidirectional`.
             max_distance: where the last bucket begins.
             bidirectional: use separate buckets for the two directions.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)
@@ -172,10 +161,6 @@ class T5Bias:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are not integers.
-            ValueError: if batch axes of positions differ, or the table does not fit.
         """
         contract.position_pair(query_positions, key_positions, integers=True)
         bucket = t5_bucket(
@@ -230,7 +215,8 @@ def t5_bucket_cases():
 
 def t5_cases():
     """The bias of T5: a learned number per head and bucket."""
-    table, one_way = draw(0, 32, 3), {"bidirectional": False}
+    table = draw(0, 32, 3)
+    one_way = {"bidirectional": False}
     for name, pair in PAIRS.items():
         yield name, pair, {"table": table}
     edges = (

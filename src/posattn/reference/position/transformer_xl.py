@@ -87,11 +87,7 @@ class TransformerXLBias:
             num_heads: the number of heads, a divisor of `dim`.
             base: $b$ of the frequencies, positive.
 
-        Returns:
-            The scheme.
-
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         dim = contract.integer("dim", dim, least=1, even=True)
@@ -116,10 +112,6 @@ class TransformerXLBias:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
         contract.parameter("position_bias", self.position_bias, (num_heads, head_dim))

@@ -104,11 +104,7 @@ class TUPEBias:
             num_heads: the number of heads, a divisor of `dim`.
             use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.
 
-        Returns:
-            The scheme.
-
         Raises:
-            TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         max_len, dim = contract.sizes(max_len=max_len, dim=dim)
@@ -139,7 +135,6 @@ class TUPEBias:
             `(h, n_q, n_k)`, or `(*batch, h, n_q, n_k)` if positions have batch axes.
 
         Raises:
-            TypeError: if positions are no integers.
             ValueError: if shapes do not fit, or a position lies outside the table.
         """
         contract.untied(

@@ -62,7 +62,6 @@ def xpos_query(
         `(*batch, n, d)`.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
@@ -107,7 +106,6 @@ def xpos_key(
         `(*batch, n, d)`.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
@@ -144,7 +142,8 @@ def xpos_query_cases():
     both, per_example = draw(2, 2, 3, 8), np.array([[0, 0, 1], [5, 6, 7]])
     heads = draw(1, 3, 2, 3, 6), np.array([[[5, 6, 7]], [[0, 0, 1]], [[2, 3, 9]]])
     for layout in ("interleaved", "half"):
-        said, options = "layout half, " * (layout == "half"), {}
+        said = "layout half, " * (layout == "half")
+        options = {}
         if layout == "half":
             options = {"layout": layout}
         yield f"{said}positions that do not begin at 0", (x, later), options

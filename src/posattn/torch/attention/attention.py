@@ -40,28 +40,17 @@ def attention_weights(
     Half-precision scores are computed in float32; the weights have the dtype of `query`.
 
     Args:
-        query: Q, `(*batch, n_q, d)`.
-        key: K, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last batch axis
-            is that of heads, and keys may have fewer: each head of keys then serves as many
-            neighboring heads of queries (grouped heads).
-        mask: bool, True means may attend: an array that broadcasts to `(*batch, n_q, n_k)`, or a
-            function of the positions of queries and keys that returns one, such as `Window`.
-        causal: hide the future; queries are aligned to the end of the keys.
-        bias: B, what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`,
-            a function of the positions of queries and keys that returns one, an object with a
-            method `scores` (see `MultiHeadAttention`), or a list of those, which are added up.
-        query_positions: where the queries stand, `(n_q)`, or one row for each example, all
-            heads alike. If not given, they stand at the last n_q positions of the keys. Only
-            biases and masks use positions.
-        key_positions: where the keys stand, likewise; 0, ..., n_k - 1 if not given.
+        query: Q, `(*batch, n_q, d)`: as for `scaled_dot_product_attention`, like all that follow.
+        key: K, `(*batch, n_k, d)`, whose heads may be fewer.
+        mask: True means may attend.
+        causal: hide the future.
+        bias: B, what is added to the scores.
+        query_positions: where the queries stand.
+        key_positions: where the keys stand.
         scale: the factor on the scores, 1/sqrt(d) if not given.
-        sinks: one score for each head of queries, `(h)`, or `()` where queries have no axis of heads.
-            It joins the sum that divides the weights of its head, and has no value.
-        soft_cap: the scores s before the bias become c * tanh(s / c), where c is this number above
-            0; no cap if not given.
-        select: indices of the keys that each query reads, `(*batch, n_q, k)` for all heads alike, or with
-            the axis of heads (of keys or of queries) before `n_q`; -1 is no key, and a key given twice
-            counts once. Of these, a query attends to what `mask` and `causal` allow. All if not given.
+        sinks: one for each head of queries, `(h)`.
+        soft_cap: c, above 0; no cap if not given.
+        select: indices of the keys that each query reads, `(*batch, n_q, k)`.
 
     Returns:
         W, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it may
@@ -73,10 +62,19 @@ def attention_weights(
         tensor([[1.0000, 0.0000],
                 [0.2500, 0.7500]])
     """
-    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
-    options |= {"query_positions": query_positions, "key_positions": key_positions}
-    options |= {"soft_cap": soft_cap, "select": select}
-    call = checked(query, key, **options)
+    call = checked(
+        query,
+        key,
+        mask=mask,
+        causal=causal,
+        bias=bias,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        scale=scale,
+        sinks=sinks,
+        soft_cap=soft_cap,
+        select=select,
+    )
     return definition.weights(gathered.as_mask(call))
 
 
@@ -142,11 +140,23 @@ def scaled_dot_product_attention(
         tensor([[1.0000, 0.0000],
                 [0.2500, 1.5000]])
     """
-    options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale, "sinks": sinks}
-    options |= {"query_positions": query_positions, "key_positions": key_positions}
-    options |= {"soft_cap": soft_cap, "select": select}
-    options |= {"dropout_rate": dropout_rate, "rng": rng}
-    return attend(checked(query, key, value, **options))
+    call = checked(
+        query,
+        key,
+        value,
+        mask=mask,
+        causal=causal,
+        bias=bias,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        scale=scale,
+        sinks=sinks,
+        soft_cap=soft_cap,
+        select=select,
+        dropout_rate=dropout_rate,
+        rng=rng,
+    )
+    return attend(call)
 
 
 def attend(call):

@@ -73,8 +73,9 @@ def block_mask(some, every, mask, sizes):
     for kind in (some & ~every, every):
         first = torch.argsort(kind.int(), dim=-1, descending=True, stable=True)
         listed += [kind.sum(-1, dtype=torch.int32), first.int()]
-    options = {"BLOCK_SIZE": BLOCK, "mask_mod": mask, "seq_lengths": sizes}
-    return BlockMask.from_kv_blocks(*listed, **options)
+    return BlockMask.from_kv_blocks(
+        *listed, BLOCK_SIZE=BLOCK, mask_mod=mask, seq_lengths=sizes
+    )
 
 
 def mask_mod_of(call):

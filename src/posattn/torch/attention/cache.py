@@ -84,9 +84,6 @@ class KVCache:
             rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; PyTorch's default one if not given.
             device: where the cache lives.
-
-        Returns:
-            The empty cache.
         """
         *batch, heads, slots, width = contract.cache_shape(
             batch_shape, num_kv_heads, max_len, head_dim, window
@@ -174,7 +171,8 @@ class KVCache:
 
 def trimmed(cache, n, wraps=False):
     """Which slots hold the `n` newest tokens of each example, and which examples lack so many, if unknown."""
-    slots, there = cache.positions.shape[-1] - 1, cache.positions != EMPTY
+    slots = cache.positions.shape[-1] - 1
+    there = cache.positions != EMPTY
     n = torch.as_tensor(contract.cache_trim(n, cache.positions), device=there.device)
     kept, beyond = there.sum(-1), wraps & (there & (cache.positions >= slots)).any(-1)
     lost = None
@@ -218,7 +216,8 @@ def appended(cache, key, value, positions, follow=False):
     """
     contract.cache_entry(key, value, positions, cache)
     slots, n = cache.positions.shape[-1] - 1, key.shape[-2]
-    known, wraps = _known(positions), cache.window == slots
+    known = _known(positions)
+    wraps = cache.window == slots
     if known and not wraps:
         end = _place(filled(cache))
         if end is not None and int(positions.long().min()) >= 0:
@@ -234,7 +233,8 @@ def appended(cache, key, value, positions, follow=False):
         contract.cache_rises(newest >= place, cache.window)
         return _written(cache, key, value, positions, place % slots), cache, None, True
     positions = positions.long().expand(*cache.positions.shape[:-1], -1)
-    kept, together = positions >= 0, cache
+    kept = positions >= 0
+    together = cache
     rises = rising(cache, positions) if wraps or (known and n > 1) else kept & follow
     follow = follow or wraps or (known and bool(rises.all()))
     if wraps:
@@ -248,7 +248,8 @@ def appended(cache, key, value, positions, follow=False):
         slot = numbers(cache, positions)
         if known:
             contract.cache_room(int(slot.max()), slots)
-        fits, slot = slot[..., -1:] < slots, slot.clamp(max=slots - 1)
+        fits = slot[..., -1:] < slots
+        slot = slot.clamp(max=slots - 1)
     if not known:
         value = value.where(fits[..., None, :, None], torch.nan)
     if wraps and n != 1:
@@ -291,7 +292,8 @@ def seen(queries, keys, window=None):
 
 def held(cache, positions, window=None):
     """Which slots the tokens that came last may attend to, of which these are the positions."""
-    slots, kept = cache.positions.shape[-1], positions >= 0
+    slots = cache.positions.shape[-1]
+    kept = positions >= 0
     if window is not None and window < slots:  # there positions rise
         return seen(positions, cache.positions, window)
     own = numbers(cache, positions) - kept.sum(-1, keepdim=True)

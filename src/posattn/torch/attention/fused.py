@@ -58,13 +58,15 @@ def sinking(sinks, query, key, value, mask, causal, scale):
 def kernel(query, key, value, mask, causal, scale):
     """PyTorch's own attention, for any number of batch axes and with heads that share keys."""
     if causal and scale <= 0:  # it multiplies the minus infinity of the future, too
-        query, scale = query * scale, 1.0
+        query = query * scale
+        scale = 1.0
     grouped = {}
     if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
         grouped = {"enable_gqa": True}  # of open sizes the comparison would be no bool
     if lift := (None,) * (4 - query.ndim):
         query, key, value = query[lift], key[lift], value[lift]
     mask = None if mask is None else mask[(None,) * (4 - mask.ndim)]  # else it is not fused
-    options = {"attn_mask": mask, "is_causal": causal, "scale": scale}
-    out = functional.scaled_dot_product_attention(query, key, value, **options, **grouped)
+    out = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=causal, scale=scale, **grouped
+    )
     return out[(0,) * len(lift)] if lift else out

@@ -204,8 +204,9 @@ def _mixed(query, key, value, some, sinks, scale):
         scores.masked_fill_(some.hidden.transpose(0, 1), -math.inf)
     weights = scores.softmax(-1)
     if heads == 1 and value.dtype == wide and value.is_contiguous():
-        given = {"per_sample_weights": weights[:, 0], "mode": "sum"}
-        out = functional.embedding_bag(some.places, value, **given)[:, None]
+        out = functional.embedding_bag(
+            some.places, value, per_sample_weights=weights[:, 0], mode="sum"
+        )[:, None]
     else:
         for cut in cuts:
             torch.bmm(weights[cut], gathered(value, cut), out=out[cut])

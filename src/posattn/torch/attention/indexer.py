@@ -43,7 +43,8 @@ def indexer_scores(
     contract.indexer(query, key, weights)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     wide = torch.promote_types(query.dtype, torch.float32)
-    total, key = None, key.to(wide).mT
+    total = None
+    key = key.to(wide).mT
     for head in range(
         query.shape[-3]
     ):  # one at a time: all of them would take h times the memory

@@ -62,9 +62,6 @@ class LatentCache:
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer; 0 or more.
             dtype: of the vectors; PyTorch's default one if not given.
             device: where the cache lives.
-
-        Returns:
-            The empty cache.
         """
         *batch, slots, width = contract.latent_shape(batch_shape, max_len, width)
         latent = torch.zeros((*batch, slots + 1, width), dtype=dtype, device=device)
@@ -108,7 +105,8 @@ class LatentCache:
         contract.latent_entry(latent, positions, self)
         slots = self.positions.shape[-1] - 1
         positions = positions.long().expand(*self.positions.shape[:-1], -1)
-        kept, slot = positions >= 0, numbers(self, positions)
+        kept = positions >= 0
+        slot = numbers(self, positions)
         if not readable(positions):
             latent = latent.masked_fill((slot >= slots)[..., None], torch.nan)
         elif 0 not in positions.shape:

@@ -320,7 +320,8 @@ class _Attention(torch.autograd.Function):
         bias = ring.bias.leaves(learned)
         learned = list(bias.values())
         sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in (query, *learned)]
-        travelled, work = (0, 0), []
+        travelled = (0, 0)
+        work = []
         for shard in ring.around(key, value, there, known):
             grown = [torch.zeros_like(x, dtype=level.dtype) for x in shard[:2]]
             for rows, columns, positions, seen, k, v in ring.tiles(query, here, *shard):

@@ -52,7 +52,8 @@ def select_keys(
         return scores.new_zeros(*scores.shape[:-1], 0, dtype=torch.int64)
     # PyTorch's own choice among equal scores is any: the least that is chosen, the earliest first
     least = scores.topk(count, sorted=False).values.amin(-1, keepdim=True)
-    above, equal = scores > least, (scores == least) & (least > -math.inf)
+    above = scores > least
+    equal = (scores == least) & (least > -math.inf)
     left = count - above.sum(-1, keepdim=True)
     chosen = above | (equal & (equal.cumsum(-1) <= left))
     n_k = scores.shape[-1]

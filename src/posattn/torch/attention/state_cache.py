@@ -63,9 +63,6 @@ class StateCache:
             width: of the convolution.
             dtype: of the inputs; PyTorch's default one if not given. The state has 32 bits at least.
             device: where the cache lives.
-
-        Returns:
-            The empty cache.
         """
         shapes = contract.state_shapes(
             batch_shape, num_heads, key_dim, value_dim, past, width

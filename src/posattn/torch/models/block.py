@@ -41,7 +41,8 @@ class FeedForward(nn.Module):
         make = partial(nn.utils.skip_init, nn.Linear, bias=use_bias, **options)
         self.up, self.down = make(dim, hidden_dim), make(hidden_dim, dim)
         self.gate = make(dim, hidden_dim) if gated else None
-        self.activation, self.limit = activation or (silu if gated else gelu), limit
+        self.activation = activation or (silu if gated else gelu)
+        self.limit = limit
 
     def reset_parameters(self, rng=None):
         """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero."""
@@ -86,13 +87,15 @@ class Block(nn.Module):
 
     def forward(self, x, *, cache=None, lent=None, own=None, **options):
         """The stream after this block, `(*batch, n, d)`, and the next cache; what others use is in `lent`."""
-        read, told = applied(self.attention_norm, x), self._told(**options)
+        read = applied(self.attention_norm, x)
+        told = self._told(**options)
         if self.lender is None:
             heads = self.attention(read, cache=cache, **told)
             heads, cache = (heads, None) if cache is None else heads
         else:
-            given = {"rng": told.pop("rng", None), "lent": lent.get(self.lender)}
-            found = called(self.attention, Inputs(read, **told), cache, **given)
+            rng = told.pop("rng", None)
+            theirs = lent.get(self.lender)
+            found = called(self.attention, Inputs(read, **told), cache, rng, lent=theirs)
             heads, cache, lent[self.lender] = found
         heads = applied(self.attention_post_norm, heads)
         attended = x.add(heads, alpha=self.residual_scale)
@@ -109,7 +112,8 @@ class Block(nn.Module):
         """How much each token attends to each in every head, `(*batch, h, n, n)`; None without pairs."""
         if self.keeps_state:
             return None
-        read, told = applied(self.attention_norm, x), self._told(**options)
+        read = applied(self.attention_norm, x)
+        told = self._told(**options)
         if self.borrows:
             return weights(self.attention, Inputs(read, **told), lent[self.lender])
         return self.attention.attention_weights(read, **told)

@@ -286,7 +286,8 @@ class Decoder(nn.Module):
                 scores = scores / temperature - drawn.log()
             likeliest = scores.argmax(dim=-1, keepdim=True).to(tokens.dtype)
             last = torch.where(ended, last[..., -1:], likeliest)
-            text, positions = torch.cat([text, last], dim=-1), None
+            text = torch.cat([text, last], dim=-1)
+            positions = None
             ended = torch.isin(last, last.new_tensor(ends))
             if ends and ended.all():
                 break
@@ -309,7 +310,8 @@ class Decoder(nn.Module):
         if self.encoding is not None:
             rows = None if positions is None else positions.clamp(min=0)
             x = self.encoding(x, positions=rows)
-        x, own = applied(self.embedding_norm, x), [None] * len(self.blocks)
+        x = applied(self.embedding_norm, x)
+        own = [None] * len(self.blocks)
         if self.layer_embedding is not None:
             own = self.layer_embedding(tokens, x)
         told = {"mask": mask, "query_positions": positions, "documents": documents}
@@ -319,8 +321,10 @@ class Decoder(nn.Module):
     def _stream(self, tokens, mask, positions, cache, rng=None, documents=None):
         """The stream after the last layer, and the cache of all tokens so far if there is one."""
         x, told = self._start(tokens, mask, positions, cache, documents)
-        layers, kept = len(self.blocks), []
-        caches, rngs = cache or [None] * layers, [None] * layers
+        layers = len(self.blocks)
+        kept = []
+        caches = cache or [None] * layers
+        rngs = [None] * layers
         if rng is not None:  # each layer drops other weights
             first = torch.as_tensor(seed(rng)) * layers
             rngs = [first + index for index in range(layers)]

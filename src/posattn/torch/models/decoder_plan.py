@@ -1,5 +1,7 @@
 """From what a configuration says of a decoder to a `Decoder`, and its weights."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -56,7 +58,6 @@ def from_config(
         The decoder.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
             or weights are missing or left over.
     """
@@ -64,8 +65,13 @@ def from_config(
     device = torch.get_default_device() if device is None else device
     # what is loaded anyway is not drawn first
     state = state_of(weights, config)
-    options = {"dtype": dtype, "device": device if state is None else "meta"}
-    made = empty(cls, model, rng if state is None else None, **options)
+    made = empty(
+        cls,
+        model,
+        rng if state is None else None,
+        dtype=dtype,
+        device=device if state is None else "meta",
+    )
     if state is not None:
         made.to_empty(device=device)
         fill(made, model, state)
@@ -75,18 +81,21 @@ def from_config(
 def empty(cls, model, rng, **options):
     """A decoder of the right shape."""
     layers, family = model.plan.layers, model.family
-    first, norm = layers[0], (family.norm, layers[0].dim, model.eps)
+    first, dim = layers[0], layers[0].dim
+    activation = ACTIVATIONS[model.activation]
+    norm = partial(norm_of, family.norm, dim, model.eps, **options)
+    network = partial(FeedForward, dim, activation=activation, **options)
     encoding = None
     if "encoding" in family.top:
-        encoding = LearnedPositionalEncoding(first.table[1], first.dim, **options, rng=rng)
+        encoding = LearnedPositionalEncoding(first.table[1], dim, **options, rng=rng)
     made = cls(
         model.vocab_size,
-        first.dim,
+        dim,
         len(layers),
         first.num_heads,
         hidden_dim=model.hidden_dim,
         gated=family.gated,
-        activation=ACTIVATIONS[model.activation],
+        activation=activation,
         use_bias=model.use_bias,
         tied=model.tied,
         encoding=encoding,
@@ -94,38 +103,39 @@ def empty(cls, model, rng, **options):
         **options,
         rng=rng,
     )
-    made.norm, activation = norm_of(*norm, **options), ACTIVATIONS[model.activation]
-    if model.layer_width:
-        sizes = model.vocab_size, len(layers), first.dim, model.layer_width, model.eps
-        made.layer_embedding = LayerEmbedding(*sizes, **options)
+    made.norm = norm()
+    width = model.layer_width
+    if width:
+        made.layer_embedding = LayerEmbedding(
+            model.vocab_size, len(layers), dim, width, model.eps, **options
+        )
         made.layer_embedding.reset_parameters(rng)
     for index, block in enumerate(made.blocks):
-        block.parallel, block.residual_scale = model.parallel, model.residual_scale
-        block.lender, network = model.lender(index), None
+        block.parallel = model.parallel
+        block.residual_scale = model.residual_scale
+        block.lender = model.lender(index)
         if model.mixes(index):
-            network = Experts(first.dim, model.mixture, activation, **options)
+            block.feed_forward = Experts(dim, model.mixture, activation, **options)
+            block.feed_forward.reset_parameters(rng)
         elif model.hidden(index) != model.hidden_dim:
-            shape = {"gated": family.gated, "use_bias": model.use_bias} | options
-            width = model.hidden(index)
-            network = FeedForward(first.dim, width, activation=activation, **shape)
-        if network is not None:
-            network.reset_parameters(rng)
-            block.feed_forward = network
+            block.feed_forward = network(
+                model.hidden(index), gated=family.gated, use_bias=model.use_bias
+            )
+            block.feed_forward.reset_parameters(rng)
         for name in decoders.NORMS:
-            there = name in model.parts(index)
-            setattr(block, name, norm_of(*norm, **options) if there else None)
-        if model.layer_width:
-            shape = {"gated": True, "activation": activation, "use_bias": False} | options
-            block.layer_input = FeedForward(first.dim, model.layer_width, **shape)
+            setattr(block, name, norm() if name in model.parts(index) else None)
+        if width:
+            block.layer_input = network(width, gated=True, use_bias=False)
             block.layer_input.reset_parameters(rng)
-            block.layer_input.up, block.layer_norm = None, norm_of(*norm, **options)
+            block.layer_input.up = None
+            block.layer_norm = norm()
         if "scalar" in model.parts(index):
             block.scalar = torch.ones(1, **options)
         if layers[index].kv_layer is not None:
             for name in ("key", "value", "key_norm", "value_norm"):
                 setattr(block.attention, name, None)
     if "embedding_norm" in family.top:
-        made.embedding_norm = norm_of(*norm, **options)
+        made.embedding_norm = norm()
     scale = torch.tensor(model.embedding_scale, dtype=made.embedding.weight.dtype)
     made.embedding_scale = scale.item()
     made.logit_scale, made.logit_cap = model.logit_scale, model.logit_cap

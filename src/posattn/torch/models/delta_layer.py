@@ -155,9 +155,6 @@ class DeltaAttention(nn.Module):
             dtype: of the convolution's inputs; if not given, what the layer makes of them: under
                 :class:`torch.autocast` its dtype, otherwise that of the weights.
             device: where the cache lives; where the weights are if not given.
-
-        Returns:
-            The empty cache.
         """
         dtype, device = made_by(self.query, dtype, device)
         width, taps = self.taps.shape

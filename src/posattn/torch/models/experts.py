@@ -29,7 +29,8 @@ class Experts(nn.Module):
         make = partial(nn.utils.skip_init, nn.Linear, dim, **options)
         network = partial(FeedForward, dim, gated=True, activation=activation, **options)
         hidden, use_bias = mixture.hidden_dim, mixture.use_bias
-        self.mixture, correction = mixture, None
+        self.mixture = mixture
+        correction = None
         self.router = make(mixture.count, bias=use_bias)
         self.experts = nn.ModuleList(
             network(hidden, use_bias=use_bias, limit=mixture.limit)
@@ -44,7 +45,8 @@ class Experts(nn.Module):
             wide = torch.promote_types(self.router.weight.dtype, torch.float32)
             correction = torch.zeros_like(self.router.weight[:, 0], dtype=wide)
         self.register_buffer("correction", correction)
-        self.counts, beside = None, mixture.beside
+        self.counts = None
+        beside = mixture.beside
         if beside is not None:
             self.counts = nn.Parameter(torch.ones(mixture.count, **options))
         for name in NORMS:

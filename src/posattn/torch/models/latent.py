@@ -13,15 +13,14 @@ from posattn.configs.latents import as_latent, latent_weights
 from posattn.torch.attention import definition
 from posattn.torch.attention.attention import attend
 from posattn.torch.attention.cache import rule_of
-from posattn.torch.attention.call import Positions, call_at, positions_of
+from posattn.torch.attention.call import Positions, call_at
 from posattn.torch.attention.gathered import as_mask
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads
-from posattn.torch.models.head_norm import normed
 from posattn.torch.models.layer_plan import from_config, rotation
 from posattn.torch.models.lightning import LightningIndexer, selects
-from posattn.torch.models.projections import gated, grown, made_by, rotated, same_dtype
+from posattn.torch.models.projections import gated, latent_parts, made_by
 from posattn.torch.validated import validated
 
 __all__ = ["LatentAttention"]
@@ -200,9 +199,6 @@ class LatentAttention(nn.Module):
             dtype: of the latent vectors; if not given, what the layer makes of them: under
                 :class:`torch.autocast` its dtype, otherwise that of the weights.
             device: where the cache lives; where the weights are if not given.
-
-        Returns:
-            The empty cache.
         """
         dtype, device = made_by(self.key, dtype, device)
         width = 0 if self.lent else self.kv_rank + self.rotary_dim
@@ -253,14 +249,16 @@ class LatentAttention(nn.Module):
             contract.cache_batch("x", x, 2, cache)
             if query_positions is None:
                 query_positions = cache.next_positions(x.shape[-2])
-        parts = self._projected(x, query_positions)
+        parts = latent_parts(self, x, query_positions)
         content, rotated, kept, positions, narrow, source = parts
+        masks = [mask]
         # a cache hides nothing but zeros
-        masks, finite = [mask], cache is not None and mask is None and latent is None
+        finite = cache is not None and mask is None and latent is None
         if cache is not None:
             rule = rule_of(cache, positions.query, follow)
             cache = cache.append(kept, positions.query)
-            kept, causal = cache.latent, False
+            kept = cache.latent
+            causal = False
             masks.append(rule(cache))
             positions = Positions(positions.query, cache.positions)
         latent, chosen = self._split(kept, latent)
@@ -275,16 +273,27 @@ class LatentAttention(nn.Module):
         shape = *query.shape[:-1], key.shape[-2]
         mask = all_of([for_heads(mask, shape) for mask in masks], positions, shape)
         select = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        each, joined = select, absorbed and self.sinks is None
+        each = select
+        joined = absorbed and self.sinks is None
         if joined:
             query, mask, positions = _as_one_head(query, mask, positions)
             if select is not None:  # once for each head
                 each = select[..., None, :, :].expand(*content.shape[:-1], -1)
                 each = each.flatten(-3, -2)
-        options = {"mask": mask, "causal": causal, "select": each, "sinks": self.sinks}
-        options |= {"aligned": aligned, "finite": finite}
-        options["scale"] = self.widths.scale(self.scale)
-        heads = attend(call_at(positions, query, key, value, **options))
+        call = call_at(
+            positions,
+            query,
+            key,
+            value,
+            mask=mask,
+            causal=causal,
+            scale=self.widths.scale(self.scale),
+            sinks=self.sinks,
+            select=each,
+            aligned=aligned,
+            finite=finite,
+        )
+        heads = attend(call)
         if joined:
             heads = heads.squeeze(-3).unflatten(-2, content.shape[-3:-1])
         if absorbed:
@@ -319,41 +328,23 @@ class LatentAttention(nn.Module):
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         contract.sequence("x", x, self.dim)
-        parts = self._projected(x, query_positions)
+        parts = latent_parts(self, x, query_positions)
         content, rotated, kept, positions, narrow, _ = parts
         latent, chosen = self._split(kept, latent)
         query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        options = {"mask": mask, "causal": causal, "scale": self.widths.scale(self.scale)}
-        options["sinks"] = self.sinks
-        chosen = selects(self, select, x, narrow, chosen, positions, mask, causal)
-        options["select"] = chosen
-        call = call_at(positions, query, key, **options)
+        call = call_at(
+            positions,
+            query,
+            key,
+            mask=mask,
+            causal=causal,
+            scale=self.widths.scale(self.scale),
+            sinks=self.sinks,
+            select=selects(self, select, x, narrow, chosen, positions, mask, causal),
+        )
         return definition.weights(as_mask(call))
-
-    def _projected(self, x, query_positions):
-        """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
-        same_dtype("x", x, self.query)
-        narrow = wide = x
-        if self.query_norm is not None:
-            raw = self.query_down(x)
-            narrow = normed(self.query_norm, raw)
-            wide = torch.cat([narrow, raw], dim=-1) if self.raw else narrow
-        query = split_heads(self.query(wide), self.num_heads)
-        positions = positions_of(query, query, query_positions, query_positions)
-        query = grown(query, self.temperature, positions.query)
-        content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
-        kept = [query[..., 0, :, :0]]
-        if not self.lent:
-            latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
-            key = rotated(self.rotate, 1, key[..., None, :, :], positions.key)
-            kept = [normed(self.kv_norm, latent), key[..., 0, :, :]]
-        if self.indexer is not None:
-            kept.append(self.indexer.keys(x, positions.key).to(query.dtype))
-        kept = torch.cat(kept, dim=-1)
-        rotation = rotated(self.rotate, 0, rotation, positions.query)
-        return content, rotation, kept, positions, narrow, wide if self.raw else x
 
     def _split(self, kept, latent):
         """The latent vectors, those of another layer if it lends them, and the keys of the indexer."""

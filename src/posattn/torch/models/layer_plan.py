@@ -98,7 +98,6 @@ def from_config(
         The layer. Whether it hides the future is said in a call, as ever.
 
     Raises:
-        TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear or of a layer that the class does not build, or weights
             of the layer are missing or left over.
     """

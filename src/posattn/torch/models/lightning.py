@@ -84,7 +84,8 @@ class LightningIndexer(nn.Module):
             linear = nn.utils.skip_init(nn.Linear, *shape, bias=False, **options)
             nn.init.xavier_uniform_(linear.weight, generator=rng)
             self.add_module(name, linear)
-        eps, plain = contract.positive("eps", eps), pooled in (None, "gated")
+        eps = contract.positive("eps", eps)
+        plain = pooled in (None, "gated")
         norm = nn.LayerNorm if plain else nn.RMSNorm
         norms = [norm(head_dim, eps, **options) for _ in range(2)]
         self.key_norm, self.query_norm = norms[0], None if plain else norms[1]
@@ -183,7 +184,8 @@ class LightningIndexer(nn.Module):
         if self.query_norm is not None:
             query = normed(self.query_norm, query)
         query = grown(query, self.temperature, positions)
-        query, weights = rotated(self.rotate, 0, query, positions), None
+        query = rotated(self.rotate, 0, query, positions)
+        weights = None
         if self.pooled in (None, "gated"):
             weights = self.head(x).to(torch.promote_types(x.dtype, torch.float32))
             weights = weights * self.num_heads**-0.5
@@ -194,7 +196,8 @@ class LightningIndexer(nn.Module):
 
     def _blocks(self, query, key, weights, positions, mask, causal):
         """The keys of the best blocks, which begin at the first key that each query sees."""
-        size, mean = self.size, self.pooled != "max"
+        size = self.size
+        mean = self.pooled != "max"
         n, n_k = query.shape[-2], key.shape[-2]
         wide = torch.promote_types(query.dtype, torch.float32)
         if mean:  # of each key and those after it

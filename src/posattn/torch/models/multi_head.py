@@ -218,15 +218,11 @@ class MultiHeadAttention(nn.Module):
             dtype: of keys and values; if not given, what the layer makes of them: under
                 :class:`torch.autocast` its dtype, otherwise that of the weights.
             device: where the cache lives; where the weights are if not given.
-
-        Returns:
-            The empty cache.
         """
         dtype, device = made_by(self.key, dtype, device)
         sizes = batch_shape, self.num_kv_heads, max_len, self.head_dim
-        options = {"window": span(self.mask), "rotated": rotated}
         made = {"dtype": dtype, "device": device}
-        cache = KVCache.init(*sizes, **options, **made)
+        cache = KVCache.init(*sizes, window=span(self.mask), rotated=rotated, **made)
         if self.indexer is not None:
             width = self.indexer.key.out_features
             cache.index = LatentCache.init(batch_shape, max_len, width, **made)
@@ -322,10 +318,12 @@ class MultiHeadAttention(nn.Module):
 
 def called(layer, inputs, cache=None, rng=None, select=None, lent=None):
     """The output of a call, its cache or None, and the heads it attended with, those of `lent` if given."""
-    own = lent is None
-    heads = project(layer, inputs, cache) if own else borrowed(layer, inputs, lent)
-    if own and cache is not None:
-        heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
+    if lent is not None:
+        heads = borrowed(layer, inputs, lent)
+    else:
+        heads = project(layer, inputs, cache)
+        if cache is not None:
+            heads, cache = remember(layer, heads, cache, inputs.query_positions is None)
     if layer.indexer is not None:
         select, cache = chosen(layer, inputs.query, heads, cache)
     mixed = attend(layer, heads, rng, select)
@@ -386,5 +384,6 @@ def call_of(heads, options):
     """The call of heads, which norms and rotations may have left in any shape."""
     arrays = heads.query, heads.key, heads.value
     contract.attention(*arrays, grouped=True)
-    known = {"aligned": heads.aligned, "finite": heads.finite}
-    return call_at(heads.positions, *arrays, **options, **known)
+    return call_at(
+        heads.positions, *arrays, **options, aligned=heads.aligned, finite=heads.finite
+    )

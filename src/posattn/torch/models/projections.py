@@ -10,6 +10,7 @@ from posattn.torch.attention.cache import following
 from posattn.torch.attention.call import Positions, biases, positions_of
 from posattn.torch.attention.heads import split_heads
 from posattn.torch.attention.masks import all_of, for_heads, of_pairs, where_not_cached
+from posattn.torch.models.head_norm import normed
 from posattn.torch.position.axial import RotaryAxes
 from posattn.torch.position.rotary import Rotary, rotate_alike
 
@@ -99,8 +100,13 @@ def project(layer, inputs, cache=None):
 
 def after(cache, inputs):
     """The inputs, whose tokens follow those of a cache if nothing else is given."""
-    memory = {"key": inputs.key, "value": inputs.value}
-    contract.cached(cache, inputs.query, **memory, key_positions=inputs.key_positions)
+    contract.cached(
+        cache,
+        inputs.query,
+        key=inputs.key,
+        value=inputs.value,
+        key_positions=inputs.key_positions,
+    )
     if inputs.query_positions is not None:
         return inputs
     return inputs._replace(query_positions=following(cache, inputs.query.shape[-2]))
@@ -233,8 +239,11 @@ def chosen(layer, x, heads, cache):
         cache, key = cache, index.latent[..., : heads.key.shape[-2], :]
     shape = *heads.query.shape[:-1], key.shape[-2]
     seen = of_pairs(mask_of(heads), heads.positions, shape)
-    at = {"key_positions": heads.positions.key, "mask": seen, "causal": heads.causal}
-    return layer.indexer(x, x, key, heads.positions.query, **at), cache
+    at = heads.positions
+    select = layer.indexer(
+        x, x, key, at.query, key_positions=at.key, mask=seen, causal=heads.causal
+    )
+    return select, cache
 
 
 def options_of(layer, heads):
@@ -243,3 +252,27 @@ def options_of(layer, heads):
     given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
     there = {name: x for name, x in given.items() if x is not None}
     return said | {"scale": layer.scale} | there
+
+
+def latent_parts(layer, x, query_positions):
+    """Queries in two parts, what is kept of tokens, where they stand, and what indexer and gate read."""
+    same_dtype("x", x, layer.query)
+    narrow = wide = x
+    if layer.query_norm is not None:
+        raw = layer.query_down(x)
+        narrow = normed(layer.query_norm, raw)
+        wide = torch.cat([narrow, raw], dim=-1) if layer.raw else narrow
+    query = split_heads(layer.query(wide), layer.num_heads)
+    positions = positions_of(query, query, query_positions, query_positions)
+    query = grown(query, layer.temperature, positions.query)
+    content, rotation = query.split([layer.content_dim, layer.rotary_dim], dim=-1)
+    kept = [query[..., 0, :, :0]]
+    if not layer.lent:
+        latent, key = layer.kv_down(x).split([layer.kv_rank, layer.rotary_dim], dim=-1)
+        key = rotated(layer.rotate, 1, key[..., None, :, :], positions.key)
+        kept = [normed(layer.kv_norm, latent), key[..., 0, :, :]]
+    if layer.indexer is not None:
+        kept.append(layer.indexer.keys(x, positions.key).to(query.dtype))
+    kept = torch.cat(kept, dim=-1)
+    rotation = rotated(layer.rotate, 0, rotation, positions.query)
+    return content, rotation, kept, positions, narrow, wide if layer.raw else x

@@ -74,9 +74,6 @@ class DAPE(nn.Module):
 
         Args:
             rng: where the network is drawn from, PyTorch's own generator if not given.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         for weight, offset in (
             (self.hidden_weight, self.hidden_bias),

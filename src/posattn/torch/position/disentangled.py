@@ -128,9 +128,6 @@ class DisentangledBias(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02, generator=rng)
@@ -182,8 +179,9 @@ class DisentangledBias(nn.Module):
         behind = -offsets(query_positions, key_positions)
         if self.bucketed_to is not None:
             contract.bucketed(reach, self.bucketed_to)
-            sizes = {"num_buckets": reach, "max_distance": self.bucketed_to}
-            behind = deberta_bucket(behind, **sizes)
+            behind = deberta_bucket(
+                behind, num_buckets=reach, max_distance=self.bucketed_to
+            )
         rows_of_query, rows_of_key = (
             (distance + reach).clamp(0, 2 * reach - 1)
             for distance in (behind if self.same_row else -behind, behind)

@@ -75,9 +75,6 @@ class FIRE(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         nn.init.constant_(self.c, 0.1)
         nn.init.constant_(self.multiplier, 1)

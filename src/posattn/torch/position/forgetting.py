@@ -143,9 +143,6 @@ class ForgettingGate(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         nn.init.normal_(self.weight, std=0.02, generator=rng)
         nn.init.zeros_(self.offset)

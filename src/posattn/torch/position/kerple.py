@@ -58,9 +58,6 @@ class KerpleLog(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         _draw(self, 2, 1, rng)
 
@@ -93,10 +90,7 @@ class KerplePower(nn.Module):
     """A penalty that grows with a power of the distance, with learned strengths for each head.
 
     Twin of :class:`posattn.reference.KerplePower`.
-    As in the authors' program a call first sets parameters outside their bounds to the bounds, so
-    `clamped` is not needed here.
-    Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
-    Up to position 2**20 its relative error is below 4e-7 in float32.
+    Bounds, dtypes and rounding are those of :class:`KerpleLog`.
 
     Args:
         num_heads: the number of heads, at least 1.
@@ -131,9 +125,6 @@ class KerplePower(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         _draw(self, 1, 2, rng)
 

@@ -64,9 +64,6 @@ class ShawRelative(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         for table in self.parameters():
             nn.init.xavier_uniform_(table, generator=rng)
@@ -208,9 +205,6 @@ class RelativeGlobalAttention(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         head_dim = self.table.shape[-1]
         nn.init.normal_(self.table, std=head_dim**-0.5, generator=rng)

@@ -65,9 +65,9 @@ class _Sandwich:
         contract.position_pair(query_positions, key_positions)
         query, key = query_positions.double(), key_positions.double()
         first = key[..., :1].sum(-1, keepdim=True)  # 0 where there are no keys
-        options = {"base": self.base, "dtype": torch.float64}
         query, key = (
-            sinusoidal_encoding(p - first, self.dim, **options) for p in (query, key)
+            sinusoidal_encoding(p - first, self.dim, base=self.base, dtype=torch.float64)
+            for p in (query, key)
         )
         heads = torch.arange(1, self.num_heads + 1, device=key.device)
         scales = (self.num_heads / 8) / heads.double()[:, None, None]

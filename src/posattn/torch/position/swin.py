@@ -59,9 +59,6 @@ class SwinBias(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         nn.init.normal_(self.table, std=0.02, generator=rng)
 

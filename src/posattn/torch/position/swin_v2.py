@@ -79,9 +79,6 @@ class SwinV2Bias(nn.Module):
 
         Args:
             rng: where the weights are drawn from, PyTorch's own generator if not given.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         nn.init.normal_(self.hidden_weight, std=0.02, generator=rng)
         nn.init.zeros_(self.hidden_bias)

@@ -112,9 +112,6 @@ class T5Bias(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         nn.init.xavier_uniform_(self.table, generator=rng)
 

@@ -71,9 +71,6 @@ class TransformerXLBias(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02, generator=rng)

@@ -67,9 +67,6 @@ class TUPEBias(nn.Module):
 
         Args:
             rng: where they are drawn from, or None for PyTorch's own source.
-
-        Raises:
-            TypeError: if `rng` is no generator.
         """
         for parameter in (self.table, self.query_weight, self.key_weight):
             nn.init.normal_(parameter, std=0.02, generator=rng)
