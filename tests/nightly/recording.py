@@ -39,6 +39,13 @@ def write(path, record):
     os.replace(fresh, path)
 
 
+def show(folder, views):
+    """Write the lines of each view where a page includes it, in a box: nobody typed its numbers."""
+    for name, lines in views.items():
+        text = "\n".join([":::{container} recorded", "", *lines, "", ":::", ""])
+        write(folder / f"{name}.txt", text)
+
+
 def asked(part, about, known, arguments=None, *, begins=False, **options):
     """The options of a command line, and as `chosen` the known names that it names, or all.
 

@@ -6,6 +6,7 @@ code that has changed since has a star; a test fails until the tables say so.
 
 import math
 
+from tests.nightly import recording
 from tests.nightly.benchmarks import records
 
 VIEWS = ("machines", "slower", *records.PARTS)
@@ -121,11 +122,8 @@ def view(name):
 
 
 def write():
-    """Write each view into a file of its own, in a box of class `recorded`: nobody typed its numbers."""
-    records.FOLDER.mkdir(parents=True, exist_ok=True)
-    for name in VIEWS:
-        text = "\n".join([":::{container} recorded", "", *view(name), "", ":::", ""])
-        (records.FOLDER / f"{name}.txt").write_text(text, encoding="utf-8")
+    """Write each view where the page includes it."""
+    recording.show(records.FOLDER, {name: view(name) for name in VIEWS})
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def main(arguments=None):
     given = recording.asked("numerics", __doc__, [*every], arguments, begins=True)
     chosen = [every[name] for name in given.chosen]
     code = recording.resume(chosen, lambda case: False, measured, save)
-    tables.write()
+    recording.show(tables.FOLDER, tables.views())
     return code
 
 

@@ -6,9 +6,11 @@ tables to the record, and the record to the shortest length measured anew.
 
 import json
 import math
-from pathlib import Path
 
-FILE = Path(__file__).parents[3] / "docs" / "_records" / "numerics.json"
+from tests.nightly import recording
+
+FILE = recording.RECORDS / "numerics.json"
+FOLDER = FILE.with_suffix("")
 VIEWS = {  # the tables of the page, and the cases of each
     "rotate": ["rotate"],
     "rules": [
@@ -105,14 +107,5 @@ def views():
     return shown
 
 
-def write():
-    """Write each into a file of its own, in a box of class `recorded`: nobody typed its numbers."""
-    folder = FILE.with_suffix("")
-    folder.mkdir(exist_ok=True)
-    for name, lines in views().items():
-        text = "\n".join([":::{container} recorded", "", *lines, "", ":::", ""])
-        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write()
+    recording.show(FOLDER, views())

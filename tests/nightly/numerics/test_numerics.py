@@ -87,5 +87,5 @@ def test_units_are_those_of_the_right_number(got, want, dtype, unit, error):
 def test_the_tables_of_the_page_are_those_of_the_record():
     assert sorted(name for names in page.VIEWS.values() for name in names) == sorted(CASES)
     for name, lines in page.views().items():
-        written = (page.FILE.with_suffix("") / f"{name}.txt").read_text(encoding="utf-8")
+        written = (page.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
         assert "\n".join(lines) in written, "python -m tests.nightly.numerics.tables"

@@ -1,4 +1,4 @@
-"""Run layers of the PyTorch column and write what went in and came out, for the ports to repeat.
+"""Run attention of the PyTorch column and write what went in and came out, for the ports to repeat.
 
 `python tests/nightly/ports/carry.py FILE` writes JSON in the form of the conformance vectors.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from posattn.conformance.generate import encode
-from posattn.torch import MultiHeadAttention, PositionalEncoding, length_mask
+from posattn.torch import MultiHeadAttention, length_mask
 
 RNG = np.random.default_rng(3)
 LAYERS = [
@@ -65,31 +65,9 @@ def attention(name, options, sizes, call, dim=6, num_heads=3):
     }
 
 
-def encoding(name, dim, n, **call):
-    """One sum of tokens and their encoding."""
-    x = torch.from_numpy(RNG.normal(size=(2, n, dim)))
-    given = {key: torch.from_numpy(value) for key, value in call.items()}
-    return {
-        "name": name,
-        "arguments": [dim],
-        "inputs": [x.numpy()],
-        "call": call,
-        "expected": PositionalEncoding(dim)(x, **given).numpy(),
-    }
-
-
 def main(target):
     """Write all layers."""
-    carried = {
-        "MultiHeadAttention": [attention(*layer) for layer in LAYERS],
-        "PositionalEncoding": [
-            encoding("even width", 8, 5),
-            encoding("odd width", 5, 3),
-            encoding("1001 tokens", 3, 1001),
-            encoding("left padding", 6, 3, positions=np.array([[0, 1, 2], [0, 0, 1]])),
-            encoding("large positions", 6, 2, positions=np.array([1048575, 1048576])),
-        ],
-    }
+    carried = [attention(*layer) for layer in LAYERS]
     Path(target).write_text(json.dumps(carried, default=encode), encoding="utf-8")
 
 

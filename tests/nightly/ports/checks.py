@@ -1,4 +1,4 @@
-"""One port against the conformance vectors and against layers carried over from PyTorch.
+"""One port against the conformance vectors and against attention carried over from PyTorch.
 
 `nox -s ports` runs this in the environment of each port, on Python 3.8 too.
 """
@@ -17,7 +17,6 @@ CARRIED = json.loads(
     Path(os.environ["POSATTN_CARRIED"]).read_text(encoding="utf-8"), object_hook=decode
 )
 BOUND = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 3e-2}
-ROLES = ("query", "key", "value", "output")
 
 
 class _TensorFlow:
@@ -187,12 +186,6 @@ def cases(*names):
     )
 
 
-def carried(layer):
-    return pytest.mark.parametrize(
-        "case", CARRIED[layer], ids=[case["name"] for case in CARRIED[layer]]
-    )
-
-
 def arrays(port, values, dtype):
     return [port.array(x, dtype) if isinstance(x, np.ndarray) else x for x in values]
 
@@ -236,6 +229,8 @@ def test_attention_has_the_values_and_gradients_of_the_vectors(port, function, c
 
 @cases("attention")
 def test_attention_in_half_precision_stays_within_its_bound(port, function, case):
+    if "lowest float" in case["name"]:
+        pytest.skip("halves do not reach the lowest of float32")
     arguments = arrays(port, case["arguments"], port.half)
     got = getattr(port.port, function)(*arguments, **keywords(port, case, port.half))
     assert port.half in str(got.dtype)
@@ -251,7 +246,7 @@ def test_compiled_attention_is_the_same(port, function, case):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@carried("MultiHeadAttention")
+@pytest.mark.parametrize("case", CARRIED, ids=[case["name"] for case in CARRIED])
 def test_a_layer_with_weights_from_pytorch_repeats_it(port, case, dtype):
     names = list(case["state"])
     layer = port.attention(*case["arguments"], case["state"], dtype, **case["keywords"])
@@ -270,15 +265,15 @@ def test_a_layer_with_weights_from_pytorch_repeats_it(port, case, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "half"])
-@carried("PositionalEncoding")
-def test_the_encoding_layer_repeats_pytorchs(port, case, dtype):
+@cases("positional_encoding")
+def test_the_encoding_layer_has_the_values_of_the_vectors(port, function, case, dtype):
     dtype = port.half if dtype == "half" else dtype
-    layer = port.port.PositionalEncoding(*case["arguments"])
-    got = layer(
-        port.array(case["inputs"][0], dtype), **keywords(port, case, "float64", "call")
-    )
+    x, *positions = case["arguments"]
+    layer = port.port.PositionalEncoding(x.shape[-1], **case["keywords"])
+    where = dict(zip(["positions"], arrays(port, positions, "float64")))
+    got = layer(port.array(x, dtype), **where)
     assert dtype in str(got.dtype)
-    assert error(port.numpy(got), case["expected"]) <= BOUND[dtype]
+    assert error(port.numpy(got), case["expected"]) <= case["tolerance"][dtype]
 
 
 def test_rotate_and_bias_act_on_the_heads_at_the_positions_given(port):
