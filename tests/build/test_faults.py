@@ -96,7 +96,7 @@ def test_a_fault_is_named_with_its_line_and_nothing_else_is_said(said, name):
 @pytest.mark.parametrize(
     ("text", "builder", "line"),
     [
-        (cell("import os\nos._exit(3)"), "html", "DeadKernelError"),
+        (cell("import os\nos._exit(3)"), "html", "cell 1: its process ended"),
         (
             cell("1") + "A note.[^1]\n\n[^1]: Its text.\n",
             "notebooks",

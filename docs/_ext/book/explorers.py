@@ -24,14 +24,8 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from .site import policy
-
 STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
-SIZED = """
-new ResizeObserver(() => parent.postMessage(Math.ceil(
-document.documentElement.getBoundingClientRect().height), "*")).observe(document.body);
-"""  # tells the page around how high it is
 logger = logging.getLogger(__name__)
 
 
@@ -117,8 +111,6 @@ def load(app, pagename, templatename, context, doctree):
             "page": app.builder.get_target_uri(pagename),
             "name": name,
             "given": box.get("given", ""),
-            "script": SIZED,
-            "policy": policy(SIZED),
         }
         target = Path(app.outdir, "embed", f"{name}.html")
         target.parent.mkdir(exist_ok=True)
@@ -131,4 +123,3 @@ def setup(app):
     app.add_transform(TakePlaces)
     app.add_post_transform(Give)
     app.connect("html-page-context", load)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

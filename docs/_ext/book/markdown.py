@@ -100,8 +100,8 @@ class Pieces:
     def _block_caption(self, node):
         return [f"**{self.label(node.parent, 'figure')}.** {self.line(node)}"]
 
-    def _block_library(self, node):
-        """Its name, then what is said of it."""
+    def _block_fold(self, node):
+        """The name of the library's version, then what is said of it."""
         *said, name = self.of(node)
         return [name, *said]
 

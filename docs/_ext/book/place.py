@@ -205,4 +205,3 @@ def setup(app):
     app.add_post_transform(NamePlace)
     app.add_post_transform(ListParts)
     app.connect("html-page-context", fold_parts, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -106,4 +106,3 @@ def setup(app):
     """Register with Sphinx."""
     app.connect("builder-inited", replace)
     app.connect("build-finished", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

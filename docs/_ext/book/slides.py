@@ -24,14 +24,13 @@ from sphinx_revealjs.nodes import revealjs_fragments
 from sphinx_revealjs.utils import get_revealjs_path
 
 from .cells import is_cell
+from .site import html
 from .twins import outputs, take_figures
 
 THEOREMS = tuple(NODE_TYPES.values())
 LABELLED = (nodes.math_block, nodes.figure, nodes.table, *THEOREMS)
 STOP = re.compile(r"[,.]\s*(\\end\{aligned\})?\s*$")  # a slide is no part of a sentence
-EARLY = "revealjs/dist/reveal.js"  # which the first slide waits for
 ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js"]
-OPENED = re.compile(r"<section[ >]")
 logger = logging.getLogger(__name__)
 
 
@@ -81,6 +80,11 @@ class FillBoxes(SphinxPostTransform):
             node["refdoc"] = self.env.docname
         elif isinstance(node, nodes.target):
             node.parent.remove(node)
+
+
+def depth(section):
+    """How many sections a section is in, itself included."""
+    return 1 + depth(section.parent) if isinstance(section, nodes.section) else 0
 
 
 def slide(node):
@@ -148,6 +152,8 @@ class LayOut(SphinxPostTransform):
             source = [self.link(target, *link) for target, link in links.items()]
             source = nodes.paragraph("", "", *source, classes=["source"])
             slide[:] = [title, body, source, *after]
+        # sphinx-revealjs leaves the last column open
+        self.document += html("</section>" * (3 - depth(slide)))
 
     def link(self, target, role, text):
         """A reference as the role would make it, under its own text if that is the target."""
@@ -163,27 +169,13 @@ def prepare(app):
         app.config.revealjs_static_path = app.config.html_static_path[:-1]
 
 
-def fetch_little(app, pagename, templatename, context, doctree):
-    """Leave out the scripts that other extensions want on every page, and fetch early what a slide needs."""
-    if app.builder.name == "revealjs":
-        context["script_files"] = []
-        path = context["pathto"](f"_static/{EARLY}", 1)
-        tag = f'<link rel="preload" as="script" href="{path}">'
-        context["metatags"] = context.get("metatags", "") + tag
-
-
 def finish(app, error):
-    """Put reveal.js beside the pages, and end the last column, which sphinx-revealjs leaves open."""
+    """Put reveal.js beside the pages."""
     if error or app.builder.name not in ("html", "revealjs"):
         return
     for name in ENGINE:
         target = Path(app.outdir, "_static", "revealjs", name)
         copy_asset(get_revealjs_path() / name, target.parent)
-    for page in Path(app.outdir).rglob("*.html") if app.builder.name == "revealjs" else ():
-        text = page.read_text(encoding="utf-8")
-        start, slides, end = text.rpartition("</section>")
-        left = len(OPENED.findall(text)) - text.count("</section>")
-        page.write_text(start + slides * (1 + left) + end, encoding="utf-8")
 
 
 def setup(app):
@@ -195,8 +187,6 @@ def setup(app):
     for transform in (FillBoxes, LayOut):
         app.add_post_transform(transform)
     app.connect("builder-inited", prepare, priority=0)
-    app.connect("html-page-context", fetch_little, priority=900)
     app.connect("build-finished", finish)
     code = HTML5Translator.visit_literal_block, HTML5Translator.depart_literal_block
     app.registry.add_translation_handlers(nodes.literal_block, revealjs=code)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
