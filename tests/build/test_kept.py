@@ -33,7 +33,7 @@ def test_cells_run_again_only_when_they_or_what_they_use_has_changed(monkeypatch
 
     def run(sources, folder, timeout):
         ran.append(sources)
-        yield [new_output("stream", text=f"run {len(ran)}")], {}, {}
+        yield [new_output("stream", text=f"run {len(ran)}")], {}
 
     def printed(source="print(1)", page="one"):
         made = new_notebook(cells=[new_code_cell(source)])
@@ -75,8 +75,8 @@ def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
     assert (code, said) == (0, "")
     assert ">42</a>" in (out / "one.html").read_text("utf-8")
     (path,) = (tmp_path / "build" / "kept").glob("*/*")
-    ((_, names, glued),) = pickle.loads(path.read_bytes())
-    assert (kept.Names(names).number, [*glued]) == (42, ["sum"])
+    ((outputs, names),) = pickle.loads(path.read_bytes())
+    assert (kept.Names(names).number, kept.glued(outputs)) == (42, {"sum": "42"})
     for _ in range(2):
         _, code, said = books.build(tmp_path)
         assert code != 0

@@ -4,8 +4,8 @@ A page is not run again: `nox -s docs` and `nox -s page` keep what its cells pri
 """
 
 import ast
-import pickle
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +93,7 @@ class Page:
         if cells is None:
             return False
         pickles = {"torch": {}, "jax": {}}
-        for cell, (outputs, new, glued) in zip(self.cells, cells, strict=True):
+        for cell, (outputs, new) in zip(self.cells, cells, strict=True):
             cell.printed = "".join(
                 output.text
                 for output in outputs
@@ -101,7 +101,9 @@ class Page:
             )
             for framework in pickles.keys() & cell.tags or pickles:
                 pickles[framework] |= new
-            self.glued |= {name: pickle.loads(value) for name, value in glued.items()}
+            for name, text in kept.glued(outputs).items():
+                with suppress(ValueError, SyntaxError):  # a figure
+                    self.glued[name] = ast.literal_eval(text)
         self.torch, self.jax = (kept.Names(found) for found in pickles.values())
         return True
 

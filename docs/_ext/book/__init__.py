@@ -1,7 +1,7 @@
 """What our book adds to Sphinx, one module for each thing that a reader gets.
 
-Some of it overrides what a package offers no way to change: `grep -rn "# override:" docs/_ext/book` lists
-all of that, each with what would end it; `docs/_ext/upstream` has the patches that are ready to send.
+Some of it overrides what a package offers no way to change: `grep -rn "# override:" docs` lists that,
+each with what would end it; `docs/_ext/upstream` has the patches that are ready to send.
 """
 
 from importlib import import_module

@@ -141,5 +141,6 @@ def behind(hidden):
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("myst_nb")
+    # override: until MyST-NB's node keeps the name of what it pastes
     app.add_role_to_domain("glue", "text", Number(), override=True)
     app.add_post_transform(ShowOrigins)

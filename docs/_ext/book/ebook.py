@@ -60,13 +60,15 @@ class EbookBuilder(Epub3Builder):
 
 
 class Unlink(SphinxPostTransform):
-    """Make text of links to pages that are not in the book."""
+    """Make text of links to pages that are not in the book, and give no name twice."""
 
     default_priority = 700  # after all links are resolved
     builders = ("epub",)
 
     def run(self, **kwargs):
-        """Replace the links by what they hold."""
+        """Replace the links by what they hold, and take the name that sphinx-proof gives to all."""
+        for section in self.document.findall(nodes.section):
+            section["ids"] = [name for name in section["ids"] if name != "proof-content"]
         here = posixpath.dirname(self.env.docname)
         for link in list(self.document.findall(nodes.reference)):
             if link.get("internal") and "refuri" in link:

@@ -1,4 +1,4 @@
-"""What the cells of a page print, name and glue: kept with a hash of all that they may use.
+"""What the cells of a page print and name: kept with a hash of all that they may use.
 
 While the cells of a page, the library, the records and the versions stay as they are, nothing runs again.
 Tests of the page read what was kept.
@@ -11,7 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[3]
-USED = ("src/posattn", "docs/_records", "constraints.txt")  # by cells
+# by cells, and what runs them
+USED = ("src/posattn", "docs/_records", "constraints.txt", "docs/_ext/book/kernels.py")
 
 
 @cache
@@ -32,9 +33,19 @@ def place(folder, sources):
 
 
 def load(folder, sources):
-    """What was kept of some cells: outputs, pickled names and pickled glued values of each; or None."""
+    """What was kept of some cells: the outputs and the pickled names of each; or None."""
     path = place(folder, sources)
     return pickle.loads(path.read_bytes()) if path.is_file() else None
+
+
+def glued(outputs):
+    """What a cell glues: its texts by name."""
+    metadata = [(output, output.get("metadata", {}).get("scrapbook")) for output in outputs]
+    return {
+        how["name"]: output.data.get(f"{how['mime_prefix']}text/plain")
+        for output, how in metadata
+        if how
+    }
 
 
 class Names(SimpleNamespace):

@@ -19,7 +19,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import cloudpickle
-import myst_nb
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from jupyter_cache.executors.utils import ExecutionResult
@@ -40,20 +39,13 @@ logger = logging.getLogger(__name__)
 
 
 def compute(sources, folder, pipe):
-    """Run cells here, and send what each shows, names and glues, or in a line why one could not."""
+    """Run cells here, and send what each shows and names, or in a line why one could not."""
     os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
     os.chdir(folder)
     shell = InteractiveShell.instance()
     shell.history_manager.enabled = False
-    quiet, before, glued, glue = shell.displayhook.quiet, {}, {}, myst_nb.glue
-
-    def noted(name, value, display=True):
-        glued[name] = value
-        glue(name, value, display)
-
-    myst_nb.glue = noted
+    quiet, before = shell.displayhook.quiet, {}
     for number, source in enumerate(sources, 1):
-        glued.clear()
         with capture_output() as shown:
             show = sys.displayhook
             shell.display_trap.hook = lambda x, show=show: quiet() or show(x)
@@ -68,7 +60,7 @@ def compute(sources, folder, pipe):
         now = {n: shell.user_ns[n] for n in own if not n.startswith("_")}
         new = {n: v for n, v in now.items() if before.get(n, before) is not v}
         before = now
-        pipe.send((outputs(shown), pickled(new), pickled(glued)))
+        pipe.send((outputs(shown), pickled(new)))
 
 
 def outputs(shown):
@@ -110,7 +102,7 @@ def imported(*modules):
 
 
 def run(sources, folder, timeout):
-    """Yield what each cell shows, names and glues; end with the line that says why one could not."""
+    """Yield what each cell shows and names; end with the line that says why one could not."""
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=compute, args=(sources, folder, sender))
@@ -152,9 +144,9 @@ def execute(env, folder, notebook, cwd, timeout, **options):
             part.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(pickle.dumps(known))
             part.replace(place)
-    for number, (cell, (shown, _, glued)) in enumerate(zip(cells, known, strict=False), 1):
+    for number, (cell, (shown, _)) in enumerate(zip(cells, known, strict=False), 1):
         cell.outputs, cell.execution_count = shown, number
-        cell.metadata["glued"] = [*glued]
+        cell.metadata["glued"] = [*kept.glued(shown)]
     return result
 
 

@@ -3,7 +3,6 @@
 What a page's head says besides, and the names of its landmarks, stand in `docs/_templates/page.html`.
 """
 
-import logging
 import re
 import shutil
 from pathlib import Path
@@ -68,8 +67,6 @@ def finish(app, error):
 
 def setup(app):
     """Register with Sphinx."""
-    # before accessible-pygments would print what each kernel does
-    logging.basicConfig()
     app.add_node(fold, html=(open_fold, close_fold))
     # override: until MyST-NB, sphinx-design, sphinx-proof, sphinx-copybutton and furo add their files where
     # they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631)

@@ -166,6 +166,7 @@ class LayOut(SphinxPostTransform):
 def prepare(app):
     """Keep settings as they were: what a builder appends to one looks like an edit to the next."""
     if app.builder.name == "revealjs":
+        # override: until its builder appends to a copy
         app.config.revealjs_static_path = app.config.html_static_path[:-1]
 
 
@@ -181,12 +182,13 @@ def finish(app, error):
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("sphinx_revealjs")
-    engine = app.extensions["sphinx_revealjs"]
-    engine.parallel_read_safe = True  # it keeps nothing between pages
+    # override: until sphinx-revealjs says so itself; it keeps nothing between pages
+    app.extensions["sphinx_revealjs"].parallel_read_safe = True
     app.add_directive("from-page", FromPage)
     for transform in (FillBoxes, LayOut):
         app.add_post_transform(transform)
     app.connect("builder-inited", prepare, priority=0)
     app.connect("build-finished", finish)
+    # override: code is highlighted as on the site, until it has a setting for that
     code = HTML5Translator.visit_literal_block, HTML5Translator.depart_literal_block
     app.registry.add_translation_handlers(nodes.literal_block, revealjs=code)
