@@ -20,7 +20,6 @@ from docutils.parsers.rst import directives
 from myst_nb.core.variables import RetrievalError
 from myst_nb.ext.glue.utils import retrieve_glue_data
 from sphinx.transforms import SphinxTransform
-from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -53,6 +52,7 @@ class Explorer(SphinxDirective):
                 ast.literal_eval(glued.data["text/plain"]), separators=(",", ":")
             )
             box["given"] = f'<script type="application/json">{given}</script>'
+            box += nodes.raw("", box["given"], format="html", classes=["screen"])
         self.set_source_info(box)
         return [box]
 
@@ -78,19 +78,6 @@ class TakePlaces(SphinxTransform):
                 continue
             above.parent.remove(above)
             box.insert(0, above)
-
-
-class Give(SphinxPostTransform):
-    """Write what an explorer is given into the page that its script reads."""
-
-    default_priority = 280
-    builders = ("html", "dirhtml")
-
-    def run(self, **kwargs):
-        """Put the data behind each twin."""
-        for box in self.document.findall(nodes.container):
-            if "given" in box:
-                box += nodes.raw("", box["given"], format="html")
 
 
 def load(app, pagename, templatename, context, doctree):
@@ -121,5 +108,4 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("explorer", Explorer)
     app.add_transform(TakePlaces)
-    app.add_post_transform(Give)
     app.connect("html-page-context", load)
