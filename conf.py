@@ -58,9 +58,6 @@ autosummary_generate = False
 nb_execution_mode = "force"
 kernel_imports = ["posattn.torch", "posattn.jax", "posattn.figures"]
 nb_execution_timeout = 300
-nb_execution_raise_on_error = False
-nb_execution_show_tb = True
-nb_merge_streams = True
 nb_mime_priority_overrides = [
     (builder, mime, priority)
     for builder, picture in (

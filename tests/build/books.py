@@ -37,7 +37,6 @@ exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 numfig = True
 nb_execution_mode = "force"
-nb_execution_show_tb = True
 nb_execution_timeout = 300
 repository = "https://github.com/someone/posattn"
 kernel_imports = ["posattn.figures"]

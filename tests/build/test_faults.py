@@ -48,7 +48,7 @@ FAULTS = {  # the text of a page, and what is said of it
     "wrong": (cell("1 / 0"), "cell 1, line 1: ZeroDivisionError: division by zero"),
     "deck": (
         "## Two\n\n```{from-page} thm-none\n```\n",
-        "10: slide 'Two': no page has 'thm-none'",
+        "10: no page has 'thm-none'",
     ),
     "stale": (
         cell("print(1)", "torch") + cell("print(1)", "jax"),

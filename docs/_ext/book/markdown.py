@@ -18,6 +18,7 @@ from .cells import is_cell
 from .exercises import FOLDED
 from .figures import PHONE
 from .site import fold
+from .twins import panel
 
 # what a notebook has no use for, and what is its children, one after the other
 NOTHING = nodes.Invisible | nodes.raw | nodes.meta | addnodes.toctree | addnodes.index
@@ -209,10 +210,8 @@ class Pieces:
         for cell in cells:
             yield from self.cell(cell)
         if not cells:
-            panels = {
-                panel.next_node(nodes.rubric).get("sync_id"): panel[1] for panel in node
-            }
-            yield from self.of(panels.get(self.framework, node[0][1]))
+            for child in panel(node, self.framework):
+                yield from self.block(child)
 
     # What stands in a line.
 

@@ -13,6 +13,7 @@ from sphinx_proof.nodes import proof_node
 
 from .chapters import APPENDICES, ENGINES
 from .place import question
+from .twins import panel
 
 LEFT_OUT = (  # what is looked up, on the site: so it stands at the end of its part
     *("404", "api/", "slides/", "models/", "questions", *ENGINES),
@@ -93,11 +94,7 @@ class OneFramework(SphinxPostTransform):
         for tabs in list(self.document.findall(has_class("sd-tab-set"))):
             if tabs.parent is None:
                 continue
-            panels = {}
-            for item in tabs.children:
-                label, panel = item.children
-                panels[label.get("sync_id")] = panel.children
-            tabs.replace_self(panels.get(edition) or next(iter(panels.values())))
+            tabs.replace_self(panel(tabs, edition))
         for box in list(self.document.findall(has_class("library"))):
             said = [child for child in box.children if isinstance(child, nodes.paragraph)]
             if said:

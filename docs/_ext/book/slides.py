@@ -60,8 +60,7 @@ class FillBoxes(SphinxPostTransform):
         for box in boxes:
             label = box["piece"]
             if label not in given:
-                title = slide(box).next_node(nodes.title).astext()
-                logger.warning("slide %r: no page has %r", title, label, location=box)
+                logger.warning("no page has %r", label, location=box)
                 continue
             page, node = given[label]
             kind, role, content = taken(node, label)
@@ -85,11 +84,6 @@ class FillBoxes(SphinxPostTransform):
 def depth(section):
     """How many sections a section is in, itself included."""
     return 1 + depth(section.parent) if isinstance(section, nodes.section) else 0
-
-
-def slide(node):
-    """The slide on which a node stands."""
-    return node if isinstance(node, nodes.section) else slide(node.parent)
 
 
 def pieces(env):

@@ -55,6 +55,12 @@ def tab_set(contents):
     return create_component("tab-set", classes=["sd-tab-set"], children=items)
 
 
+def panel(tabs, column):
+    """What the tab of a column holds, or the first of the set."""
+    held = [item for item in tabs.children if item[0].get("sync_id") == column]
+    return (held or tabs.children)[0][1].children
+
+
 def home(column, name):
     """Return the file that defines a public name of a column: its `__init__` imports it from there."""
     package = Path(str(files("posattn")))
