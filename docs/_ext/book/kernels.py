@@ -25,6 +25,7 @@ from jupyter_cache.executors.utils import ExecutionResult
 from myst_nb.core.execute import direct
 from nbformat.v4 import new_output
 from sphinx.util import logging
+from traitlets.config import Config
 
 from . import kept
 
@@ -42,8 +43,7 @@ def compute(sources, folder, pipe):
     """Run cells here, and send what each shows and names, or in a line why one could not."""
     os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
     os.chdir(folder)
-    shell = InteractiveShell.instance()
-    shell.history_manager.enabled = False
+    shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
     quiet, before = shell.displayhook.quiet, {}
     for number, source in enumerate(sources, 1):
         with capture_output() as shown:
@@ -110,7 +110,8 @@ def run(sources, folder, timeout):
     sender.close()
     for number, _ in enumerate(sources, 1):
         try:
-            found = receiver.recv() if receiver.poll(timeout) else f"took {timeout} s"
+            slow = f"cell {number}: took {timeout} s"
+            found = receiver.recv() if receiver.poll(timeout) else slow
         except EOFError:
             found = f"cell {number}: its process ended"
         yield found
