@@ -11,6 +11,7 @@ from docs._ext.book import kept, kernels
 from posattn import reference
 from tests.build import books
 from tests.build.books import cell
+from tests.pages.reading import Names
 
 
 def test_a_hash_is_of_names_and_contents(monkeypatch, tmp_path):
@@ -56,9 +57,9 @@ def test_cells_run_again_only_when_they_or_what_they_use_has_changed(monkeypatch
 
 def test_values_come_back_and_what_cannot_be_pickled_is_left_out():
     found = kernels.pickled({"slopes": reference.alibi_slopes(2), "lock": threading.Lock()})
-    assert kept.Names(found).slopes.tolist() == [2**-4, 2**-8]
+    assert Names(found).slopes.tolist() == [2**-4, 2**-8]
     with pytest.raises(AttributeError, match="no cell has kept lock"):
-        kept.Names(found).lock  # noqa: B018
+        Names(found).lock  # noqa: B018
 
 
 def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
@@ -76,7 +77,7 @@ def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
     assert ">42</a>" in (out / "one.html").read_text("utf-8")
     (path,) = (tmp_path / "build" / "kept").glob("*/*")
     ((outputs, names),) = pickle.loads(path.read_bytes())
-    assert (kept.Names(names).number, kept.glued(outputs)) == (42, {"sum": "42"})
+    assert (Names(names).number, kept.glued(outputs)) == (42, {"sum": "42"})
     for _ in range(2):
         _, code, said = books.build(tmp_path)
         assert code != 0

@@ -8,7 +8,6 @@ import hashlib
 import pickle
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[3]
 # by cells, and what runs them
@@ -46,19 +45,3 @@ def glued(outputs):
         for output, how in metadata
         if how
     }
-
-
-class Names(SimpleNamespace):
-    """Names whose values are unpickled when they are asked for."""
-
-    def __init__(self, pickles):
-        super().__init__()
-        self._pickles = pickles
-
-    def __getattr__(self, name):
-        """The value of a name."""
-        if name.startswith("_") or name not in self._pickles:
-            raise AttributeError(f"no cell has kept {name}")
-        value = pickle.loads(self._pickles[name])
-        setattr(self, name, value)
-        return value
