@@ -42,6 +42,11 @@ def test_every_public_name_is_documented(column):
     assert not missing, f"docs/api says nothing of {', '.join(sorted(missing))}"
 
 
+def test_every_public_name_is_in_a_group_of_the_index():
+    listed = (DOCS / "api" / "index.rst").read_text("utf-8").split()
+    assert public_names("reference") <= {*listed}
+
+
 def test_a_page_with_cells_has_tests():
     for path in PAGES:
         tested = path.stem in pages_with_tests() or not Page(path).cells
