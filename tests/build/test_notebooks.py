@@ -60,7 +60,7 @@ def test_visible_cells_of_one_framework_are_there_with_what_they_printed(
 def test_the_text_says_first_where_it_is_from(notebooks):
     written = text(notebooks, "pair-jax.ipynb")
     assert written.startswith("# Pair\n\nThis is ")
-    assert written.index("%pip install") < written.index("*Which one?*")
+    assert "*Which one?*" in written
     assert f"[the page “Pair”]({ADDRESS}/pair.html)" in written
     assert "as a notebook for JAX" in written
     assert "`posattn.jax.causal_mask`" in written
