@@ -51,7 +51,6 @@ nitpick_ignore_regex = [
 ]
 numfig = True
 default_role = "code"
-python_maximum_signature_line_length = 88
 # there are no stubs, and it would import every module to look for some
 autosummary_generate = False
 
@@ -59,19 +58,17 @@ autosummary_generate = False
 nb_execution_mode = "force"
 kernel_imports = ["posattn.torch", "posattn.jax", "posattn.figures"]
 nb_execution_timeout = 300
-nb_execution_raise_on_error = False
-nb_execution_show_tb = True
-nb_merge_streams = True
 nb_mime_priority_overrides = [
     (builder, mime, priority)
     for builder, picture in (
         ("html", "image/svg+xml"),
         ("epub", "image/svg+xml"),
         ("revealjs", "image/svg+xml"),
+        ("notebooks", "image/svg+xml"),
         ("latex", "application/pdf"),
     )
     for mime, priority in ((picture, 10), ("text/plain", 100))
-] + [("revealjs", "text/markdown", 50)]
+] + [("revealjs", "text/markdown", 50), ("notebooks", "text/markdown", 20)]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 myst_enable_extensions = [

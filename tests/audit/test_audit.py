@@ -164,7 +164,7 @@ def test_errors_of_html_are_found(folder):
     good, wrong = node.lines("validate.mjs", folder / "good.html", bad)
     assert good["faults"] == []
     rules = [fault.rsplit(" ", 1)[1] for fault in wrong["faults"]]
-    assert rules == ["(no-dup-id)", "(no-implicit-close)"]
+    assert rules == ["(no-implicit-close)"]
 
 
 def test_dead_links_and_anchors_are_found(tmp_path):

@@ -36,14 +36,13 @@ bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 numfig = True
-python_maximum_signature_line_length = 88
 nb_execution_mode = "force"
-nb_execution_show_tb = True
 nb_execution_timeout = 300
 repository = "https://github.com/someone/posattn"
 kernel_imports = ["posattn.figures"]
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image/svg+xml", 10),
-                              ("latex", "application/pdf", 10)]
+                              ("latex", "application/pdf", 10), ("notebooks", "image/svg+xml", 10),
+                              ("notebooks", "text/markdown", 20), ("notebooks", "text/plain", 100)]
 copyright = "2026, nobody"
 version = "0"
 epub_show_urls = "no"

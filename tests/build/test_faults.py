@@ -48,7 +48,7 @@ FAULTS = {  # the text of a page, and what is said of it
     "wrong": (cell("1 / 0"), "cell 1, line 1: ZeroDivisionError: division by zero"),
     "deck": (
         "## Two\n\n```{from-page} thm-none\n```\n",
-        "10: slide 'Two': no page has 'thm-none'",
+        "10: no page has 'thm-none'",
     ),
     "stale": (
         cell("print(1)", "torch") + cell("print(1)", "jax"),
@@ -96,7 +96,7 @@ def test_a_fault_is_named_with_its_line_and_nothing_else_is_said(said, name):
 @pytest.mark.parametrize(
     ("text", "builder", "line"),
     [
-        (cell("import os\nos._exit(3)"), "html", "DeadKernelError"),
+        (cell("import os\nos._exit(3)"), "html", "cell 1: its process ended"),
         (
             cell("1") + "A note.[^1]\n\n[^1]: Its text.\n",
             "notebooks",

@@ -1,18 +1,17 @@
 """What cells computed is kept, and pages are read again that warned, or whose making changed."""
 
-import os
 import pickle
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from nbformat import v4 as notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from docs._ext.book import kept, kernels, reading
+from docs._ext.book import kept, kernels
 from posattn import reference
 from tests.build import books
 from tests.build.books import cell
+from tests.pages.reading import Names
 
 
 def test_a_hash_is_of_names_and_contents(monkeypatch, tmp_path):
@@ -32,22 +31,21 @@ def test_a_hash_is_of_names_and_contents(monkeypatch, tmp_path):
 
 def test_cells_run_again_only_when_they_or_what_they_use_has_changed(monkeypatch, tmp_path):
     ran = []
-    monkeypatch.setenv(kept.WRITES, "")  # and take it back
 
-    def run(made, **options):
-        ran.append(made)
-        made.cells[0].outputs = [notebook.new_output("stream", text=f"run {len(ran)}")]
-        Path(os.environ[kept.WRITES]).write_bytes(pickle.dumps(({}, {})))
-        return SimpleNamespace(err=None)
+    def run(sources, folder, timeout):
+        ran.append(sources)
+        yield [new_output("stream", text=f"run {len(ran)}")], {}
 
     def printed(source="print(1)", page="one"):
-        made = notebook.new_notebook(cells=[notebook.new_code_cell(source)])
-        env = SimpleNamespace(docname=page, config=SimpleNamespace(book_page="one"))
+        made = new_notebook(cells=[new_code_cell(source)])
+        config = SimpleNamespace(book_page="one", kernel_imports=[])
+        env = SimpleNamespace(docname=page, config=config)
         env.note_reread = lambda: ran.append(page)
-        kernels.execute(env, tmp_path, made, cwd=".")
+        kernels.execute(env, tmp_path, made, ".", 9)
         return "".join(output.text for output in made.cells[0].outputs)
 
-    monkeypatch.setattr(kernels, "single_nb_execution", run)
+    monkeypatch.setattr(kernels, "run", run)
+    monkeypatch.setattr(kernels, "FORKS", False)  # nor freeze what this process holds
     assert [printed(), printed(), printed("print(2)"), printed()] == [
         *("run 1", "run 1", "run 2", "run 1")
     ]
@@ -58,29 +56,10 @@ def test_cells_run_again_only_when_they_or_what_they_use_has_changed(monkeypatch
 
 
 def test_values_come_back_and_what_cannot_be_pickled_is_left_out():
-    found = kept.pickled({"slopes": reference.alibi_slopes(2), "lock": threading.Lock()})
-    assert kept.Names(found).slopes.tolist() == [2**-4, 2**-8]
+    found = kernels.pickled({"slopes": reference.alibi_slopes(2), "lock": threading.Lock()})
+    assert Names(found).slopes.tolist() == [2**-4, 2**-8]
     with pytest.raises(AttributeError, match="no cell has kept lock"):
-        kept.Names(found).lock  # noqa: B018
-
-
-BROKEN = """Executing notebook failed: CellExecutionError
-------------------
-import numpy
-import nowhere
-------------------
-
-\x1b[31mModuleNotFoundError\x1b[39m Traceback (most recent call last)
-\x1b[36mCell\x1b[39m\x1b[36m In[7]\x1b[39m\x1b[32m, line 2\x1b[39m
-ModuleNotFoundError: No module named 'nowhere'
- [mystnb.exec]"""
-
-
-def test_a_broken_cell_is_told_in_one_line():
-    assert (
-        reading.told(BROKEN)
-        == "cell 7, line 2: ModuleNotFoundError: No module named 'nowhere'"
-    )
+        Names(found).lock  # noqa: B018
 
 
 def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
@@ -97,8 +76,8 @@ def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
     assert (code, said) == (0, "")
     assert ">42</a>" in (out / "one.html").read_text("utf-8")
     (path,) = (tmp_path / "build" / "kept").glob("*/*")
-    ((_, names, glued),) = pickle.loads(path.read_bytes())
-    assert (kept.Names(names).number, [*glued]) == (42, ["sum"])
+    ((outputs, names),) = pickle.loads(path.read_bytes())
+    assert (Names(names).number, kept.glued(outputs)) == (42, {"sum": "42"})
     for _ in range(2):
         _, code, said = books.build(tmp_path)
         assert code != 0

@@ -1,63 +1,32 @@
-"""Node, which renders equations: it ends with the build, and a build does not wait for it forever."""
+"""Node, which renders equations: it says what is wrong, and ends with the build."""
 
 import subprocess
 import sys
 
-from docs._ext.book import site
-
-BEGIN = """
-import os, signal
-from types import SimpleNamespace
-from sphinxcontrib import katex
-from docs._ext.book import site
-builder, config = SimpleNamespace(format="html", name="html"), SimpleNamespace(book_page="")
-site.prepare(SimpleNamespace(builder=builder, config=config))
-"""
 KILLED = r"""
+import os, signal
+from docs._ext.book import mathematics
 try:
-    katex.render_latex(r"\notacommand{x}")
-except katex.KaTeXError as error:
+    mathematics.render("html", r"\notacommand{x}")
+except mathematics.katex.KaTeXError as error:
     print(error)
-assert "katex-error" not in katex.render_latex("x^2")
+assert "katex-error" not in mathematics.render("html", "x^2")
+if not os.fork():  # a process has its own
+    assert "<math" not in mathematics.render("html", "x^3")
+    assert mathematics.node(os.getpid()) is not mathematics.node(os.getppid())
+    os._exit(0)
+os.wait()
+assert mathematics.render("mathml", "x^4", {"displayMode": True}).startswith('<span class="katex"><math')
 print("renders", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-WAITS = """
-katex.NODEJS_BINARY, katex.STARTUP_TIMEOUT = {node!r}, 1.0
-katex.render_latex("x^2")
-"""
-
-
-def ran(code):
-    """How code ends; it is waited for until nobody holds its output, Node included."""
-    command = [sys.executable, "-c", BEGIN + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
 
 def test_node_says_what_is_wrong_and_ends_when_the_build_is_killed():
-    done = ran(KILLED)
+    """It is waited for until nobody holds the output, Node included."""
+    command = [sys.executable, "-c", KILLED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert (done.returncode, done.stdout.endswith("renders\n")) == (-9, True), done.stderr
     assert (
         r"Undefined control sequence: \notacommand" in done.stdout
     )  # an error is an error
-
-
-def test_node_that_listens_late_is_started_again(tmp_path):
-    tries = []
-
-    def start(folder, timeout):
-        tries.append(folder)
-        if len(tries) < 4:
-            raise ConnectionRefusedError
-        return folder.is_dir()
-
-    assert site.start_node(tmp_path, 1, start)
-    assert len({*tries}) == 4
-
-
-def test_node_that_does_not_listen_is_an_error(tmp_path):
-    node = tmp_path / "node"
-    node.write_text("#!/bin/sh\nexec cat\n")
-    node.chmod(0o755)
-    done = ran(WAITS.format(node=str(node)))
-    assert "KaTeXError: KaTeX server did not came up after 1.0 seconds" in done.stderr

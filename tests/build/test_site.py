@@ -1,4 +1,4 @@
-"""The site around the pages: policy, weight, fonts, search, map, and the switch."""
+"""The site around the pages: policy, weight, fonts, search, and the switch."""
 
 import re
 
@@ -146,11 +146,7 @@ def test_the_search_finds_sections_by_their_words_and_their_authors(site, browse
     tab.close()
 
 
-def test_a_known_address_stands_in_map_pages_and_picture(site):
-    places = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
-    assert f"{ADDRESS}/api/rotary.html" in places
-    assert not any("404" in place for place in places)
-    assert f"{ADDRESS}/sitemap.xml" in (site / "robots.txt").read_text()
+def test_a_known_address_stands_in_pages_and_picture(site):
     head = read(site, "chapter")
     assert f'<link rel="canonical" href="{ADDRESS}/chapter.html"' in head
     assert 'og:description" content="A chapter with &quot;quotes&quot;">' in head

@@ -54,8 +54,8 @@ def test_a_slide_leads_to_the_places_of_its_pieces(small):
     assert 'href="pair.html#equation-eq-sum"' in slides_of(small)[1]  # in the theorem
 
 
-def test_no_name_stands_twice_on_the_slides(small):
-    names = Counter(re.findall(r' id="([^"]*)"', small))
+def test_no_slide_has_the_name_of_another(small):
+    names = Counter(re.findall(r'<section[^>]* id="([^"]*)"', small))
     assert set(names.values()) == {1}
 
 

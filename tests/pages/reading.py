@@ -6,9 +6,11 @@ A page is not run again: `nox -s docs` and `nox -s page` keep what its cells pri
 import ast
 import pickle
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 
 from myst_nb.core.read import read_myst_markdown_notebook
 
@@ -23,6 +25,22 @@ QUESTIONS = [path for path in PAGES if path.parent.name == "questions"]
 ROLE = re.compile(r"\{[\w:]+\}`([^`]*)`")
 EQUATION = re.compile(r"\$\$((?:(?!\$\$).)+)\$\$\s*\((eq_[^)\s]+)\)", re.DOTALL)
 GLUED = re.compile(r"\{glue:text\}`[^`]*`")
+
+
+class Names(SimpleNamespace):
+    """Names whose values are unpickled when they are asked for."""
+
+    def __init__(self, pickles):
+        super().__init__()
+        self._pickles = pickles
+
+    def __getattr__(self, name):
+        """The value of a name."""
+        if name.startswith("_") or name not in self._pickles:
+            raise AttributeError(f"no cell has kept {name}")
+        value = pickle.loads(self._pickles[name])
+        setattr(self, name, value)
+        return value
 
 
 @dataclass
@@ -47,8 +65,8 @@ class Page:
     """
 
     path: Path
-    torch: kept.Names = None
-    jax: kept.Names = None
+    torch: Names = None
+    jax: Names = None
     glued: dict = field(default_factory=dict)
 
     @cached_property
@@ -93,7 +111,7 @@ class Page:
         if cells is None:
             return False
         pickles = {"torch": {}, "jax": {}}
-        for cell, (outputs, new, glued) in zip(self.cells, cells, strict=True):
+        for cell, (outputs, new) in zip(self.cells, cells, strict=True):
             cell.printed = "".join(
                 output.text
                 for output in outputs
@@ -101,8 +119,10 @@ class Page:
             )
             for framework in pickles.keys() & cell.tags or pickles:
                 pickles[framework] |= new
-            self.glued |= {name: pickle.loads(value) for name, value in glued.items()}
-        self.torch, self.jax = (kept.Names(found) for found in pickles.values())
+            for name, text in kept.glued(outputs).items():
+                with suppress(ValueError, SyntaxError):  # a figure
+                    self.glued[name] = ast.literal_eval(text)
+        self.torch, self.jax = (Names(found) for found in pickles.values())
         return True
 
 

@@ -4,7 +4,6 @@ import ast
 import re
 
 import pytest
-from sphinx.errors import ExtensionError
 
 from docs._ext.book import api
 from tests.pages.reading import DOCS, PAGES, Page, pages_with_tests
@@ -43,15 +42,9 @@ def test_every_public_name_is_documented(column):
     assert not missing, f"docs/api says nothing of {', '.join(sorted(missing))}"
 
 
-def test_every_public_name_is_in_a_group_of_the_index(tmp_path):
-    api.check_index(DOCS)
-    (tmp_path / "api").mkdir()
-    index = (DOCS / "api" / "index.rst").read_text("utf-8")
-    (tmp_path / "api" / "index.rst").write_text(index.replace("alibi_slopes", ""), "utf-8")
-    with pytest.raises(
-        ExtensionError, match=r"index\.rst has no line for alibi_slopes: name"
-    ):
-        api.check_index(tmp_path)
+def test_every_public_name_is_in_a_group_of_the_index():
+    listed = (DOCS / "api" / "index.rst").read_text("utf-8").split()
+    assert public_names("reference") <= {*listed}
 
 
 def test_a_page_with_cells_has_tests():

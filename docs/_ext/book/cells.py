@@ -14,8 +14,10 @@ from docutils import nodes
 from myst_nb.ext.glue.roles import PasteTextRole
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
+from .site import fold, html
+
 NAMES = {"scratch": "From scratch"}
-COMPARED = '<details class="check"><summary>Compared with the library</summary>'
+COMPARED = "Compared with the library"
 HIDDEN = {"remove-cell", "remove-input"}
 
 
@@ -51,21 +53,16 @@ def is_hidden(cell):
     return bool(HIDDEN & set(cell.metadata.get("tags", ())))
 
 
-MOST = 8  # numbers that the bar of a cell names
-
-
 def head(cell):
     """The bar of a cell: what it is, and its number as a link to itself."""
     number, tags = cell.metadata.number, cell.metadata.get("tags", ())
     name = next((NAMES[tag] for tag in NAMES if tag in tags), "")
     if is_hidden(cell) and (glued := cell.metadata.get("glued")):
-        name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in glued[:MOST])
-        name += f" and {len(glued) - MOST} more" * (len(glued) > MOST)
-    html = (
+        name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in glued)
+    return html(
         f'<p class="cell-head"><span>{name}</span> '
         f'<a href="#cell-{number}" aria-label="Link to cell {number}">cell {number}</a></p>'
     )
-    return nodes.raw("", html, format="html")
 
 
 class Number(PasteTextRole):
@@ -96,17 +93,14 @@ class ShowOrigins(SphinxPostTransform):
             if not is_hidden(cell):
                 node["ids"].append(f"cell-{cell.metadata.number}")
                 if "compare" in cell.metadata.get("tags", ()):  # what it prints is enough
-                    start, end = (
-                        nodes.raw("", x, format="html") for x in (COMPARED, "</details>")
-                    )
-                    node[:1] = [start, node[0], end]
+                    node[0] = fold("", node[0], classes=["check"], summary=COMPARED)
                 node.insert(0, head(cell))
         for mark in list(self.document.findall(nodes.inline)):
             if "glued" in mark:
                 self.mark(mark)
         hidden = [cell for cell in here.values() if is_hidden(cell)]
         if hidden:
-            next(self.document.findall(nodes.section)).extend(behind(hidden))
+            self.document.next_node(nodes.section).append(behind(hidden))
 
     def mark(self, mark):
         """Link a pasted number to its cell, if it is not part of a link."""
@@ -124,30 +118,29 @@ class ShowOrigins(SphinxPostTransform):
             there = self.app.builder.get_relative_uri(self.env.docname, page)
             of_page = f" of {self.env.titles[page].astext()}"
         origin = escape(f"computed by cell {number}{of_page}: {name}")
-        html = (
+        link = (
             f'<a class="computed" href="{there}#cell-{number}" aria-description="{origin}">'
-            f"{escape(mark.astext())}</a>"
         )
-        mark.replace_self(nodes.raw("", html, format="html"))
+        mark.replace_self(html(f"{link}{escape(mark.astext())}</a>"))
 
 
 def behind(hidden):
-    """Yield the section that shows the hidden cells."""
-    start = '<details class="behind"><summary>Behind this page</summary>'
-    yield nodes.raw("", start, format="html")
+    """The fold that shows the hidden cells."""
     note = "The text does not show these cells; the build ran them with the others, in this order."
-    yield nodes.paragraph(note, note)
+    shown = fold(
+        "", nodes.paragraph(note, note), classes=["behind"], summary="Behind this page"
+    )
     for cell in hidden:
         code = nodes.literal_block(cell.source, cell.source, language="python")
         source = nodes.container("", code, classes=["cell_input"])
         name = f"cell-{cell.metadata.number}"
-        yield nodes.container("", head(cell), source, classes=["cell"], ids=[name])
-    yield nodes.raw("", "</details>", format="html")
+        shown += nodes.container("", head(cell), source, classes=["cell"], ids=[name])
+    return shown
 
 
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("myst_nb")
+    # override: until MyST-NB's node keeps the name of what it pastes
     app.add_role_to_domain("glue", "text", Number(), override=True)
     app.add_post_transform(ShowOrigins)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

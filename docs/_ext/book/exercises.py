@@ -16,6 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 from .chapters import chapters
+from .site import fold
 
 NUMBER = re.compile(r"\d+\. ")
 logger = logging.getLogger(__name__)
@@ -91,13 +92,13 @@ class Fold(SphinxPostTransform):
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Wrap the sections into `details` elements, which need no script."""
+        """Wrap what the sections hold."""
         for section in self.document.findall(nodes.section):
             for kind in FOLDED.intersection(section["classes"]):
-                name = escape(section.pop(0).astext())
-                start = f'<details class="{kind}"><summary>{name}</summary>'
-                section.insert(0, nodes.raw("", start, format="html"))
-                section += nodes.raw("", "</details>", format="html")
+                name, *rest = section.children
+                section[:] = [
+                    fold("", *rest, classes=[kind], summary=escape(name.astext()))
+                ]
 
 
 def setup(app):
@@ -105,4 +106,3 @@ def setup(app):
     app.add_directive("exercises", Exercises)
     app.add_post_transform(FillIndex)
     app.add_post_transform(Fold)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -20,18 +20,11 @@ from docutils.parsers.rst import directives
 from myst_nb.core.variables import RetrievalError
 from myst_nb.ext.glue.utils import retrieve_glue_data
 from sphinx.transforms import SphinxTransform
-from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from .site import policy
-
 STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
-SIZED = """
-new ResizeObserver(() => parent.postMessage(Math.ceil(
-document.documentElement.getBoundingClientRect().height), "*")).observe(document.body);
-"""  # tells the page around how high it is
 logger = logging.getLogger(__name__)
 
 
@@ -59,6 +52,7 @@ class Explorer(SphinxDirective):
                 ast.literal_eval(glued.data["text/plain"]), separators=(",", ":")
             )
             box["given"] = f'<script type="application/json">{given}</script>'
+            box += nodes.raw("", box["given"], format="html", classes=["screen"])
         self.set_source_info(box)
         return [box]
 
@@ -86,19 +80,6 @@ class TakePlaces(SphinxTransform):
             box.insert(0, above)
 
 
-class Give(SphinxPostTransform):
-    """Write what an explorer is given into the page that its script reads."""
-
-    default_priority = 280
-    builders = ("html", "dirhtml")
-
-    def run(self, **kwargs):
-        """Put the data behind each twin."""
-        for box in self.document.findall(nodes.container):
-            if "given" in box:
-                box += nodes.raw("", box["given"], format="html")
-
-
 def load(app, pagename, templatename, context, doctree):
     """Load the scripts of a page's explorers, and write each explorer into a page of its own."""
     boxes = (
@@ -117,8 +98,6 @@ def load(app, pagename, templatename, context, doctree):
             "page": app.builder.get_target_uri(pagename),
             "name": name,
             "given": box.get("given", ""),
-            "script": SIZED,
-            "policy": policy(SIZED),
         }
         target = Path(app.outdir, "embed", f"{name}.html")
         target.parent.mkdir(exist_ok=True)
@@ -129,6 +108,4 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("explorer", Explorer)
     app.add_transform(TakePlaces)
-    app.add_post_transform(Give)
     app.connect("html-page-context", load)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,7 +12,6 @@ The cell may be hidden. Or there may be two cells, one for each framework, which
 """
 
 import re
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import ClassVar
@@ -26,6 +25,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
 
+from .site import html
+
 # The palette of posattn.figures, each colour with the name that the style sheet gives it per theme.
 COLORS = {INK: "currentColor"} | {
     color: f"var(--{name}, {color})"
@@ -38,8 +39,6 @@ COLORS = {INK: "currentColor"} | {
 }
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
 FITTED = re.compile(r' textLength="[^"]*" lengthAdjust="[^"]*"')  # in the fonts of others
-OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
-EMPTY = re.compile(r"<defs>\s*</defs>\s*")
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 # Widths of code and text on a page in pixels, and on paper in points.
 CODE, TEXT, PAPER = 880, 640, 468
@@ -108,11 +107,10 @@ class InlineFigures(SphinxPostTransform):
     """
 
     default_priority = 250
-    formats = ("html",)
+    builders = ("html", "dirhtml", "revealjs")
 
     def run(self, **kwargs):
-        """Replace every image that a cell drew; all of a page share the outlines of letters."""
-        known = set()
+        """Replace every image that a cell drew."""
         for image, label, wide, small in drawings(self.app, self.document):
             if self.app.builder.name == "html" and in_card(image):
                 image["loading"] = "lazy"  # without ink, the same in each theme
@@ -120,9 +118,7 @@ class InlineFigures(SphinxPostTransform):
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            svg = EMPTY.sub("", OUTLINE.sub(partial(once, known), svg))
-            html = f'<div class="drawing">{svg}</div>'
-            image.replace_self(nodes.raw(html, html, format="html"))
+            image.replace_self(html(f'<div class="drawing">{svg}</div>'))
 
 
 def in_card(image):
@@ -153,13 +149,6 @@ def themed(svg):
     return svg.replace("<svg", '<svg fill="currentColor"', 1)
 
 
-def once(known, found):
-    """What a pattern found, unless its name, the first group, is known by now."""
-    new = found[1] not in known
-    known.add(found[1])
-    return found[0] * new
-
-
 def inline(svg, label, kind):
     """A drawing as an element of a page: as wide as code, or as text if it would be too high."""
     width, height = map(float, SIZE.search(svg).groups())
@@ -174,4 +163,3 @@ def setup(app):
     app.add_directive("caption", Caption)
     app.add_transform(Captions)
     app.add_post_transform(InlineFigures)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,20 +12,20 @@ from docutils import nodes
 from nbformat import v4 as notebook
 from sphinx import addnodes
 from sphinx.util import logging
+from sphinx_proof.nodes import proof_node
 
 from .cells import is_cell
 from .exercises import FOLDED
 from .figures import PHONE
+from .site import fold
+from .twins import panel
 
-NOTHING = (  # what a notebook has no use for
-    nodes.Invisible, nodes.raw, nodes.meta, addnodes.toctree, addnodes.index,
-    addnodes.highlightlang, addnodes.tabular_col_spec,
-)  # fmt: skip
-WHOLE = (  # what is its children, one after the other
-    nodes.compound, nodes.definition, nodes.definition_list, nodes.definition_list_item,
-    nodes.figure, nodes.legend, nodes.line_block,
-)  # fmt: skip
-BOXES = nodes.Admonition, nodes.topic, nodes.sidebar
+# what a notebook has no use for, and what is its children, one after the other
+NOTHING = nodes.Invisible | nodes.raw | nodes.meta | addnodes.toctree | addnodes.index
+WHOLE = (
+    nodes.compound | nodes.definition | nodes.definition_list | nodes.definition_list_item
+)
+WHOLE |= nodes.figure
 SPECIAL = re.compile(r"([\\`*_$<|])")
 BAR = re.compile(r"(?<!\\)\|")
 logger = logging.getLogger(__name__)
@@ -54,12 +54,58 @@ class Pieces:
             return []
         if isinstance(node, WHOLE):
             return self.of(node)
-        if method := getattr(self, f"_block_{node.tagname}", None):
-            return method(node)
-        if isinstance(node, BOXES):
-            return self.box(node)
-        if isinstance(node, nodes.Inline | nodes.Text):
-            return [self.inline(node)]
+        match node:
+            case nodes.section():
+                return self.section(node)
+            case nodes.title():
+                heading = f"{'#' * self.depth} {self.line(node)}"
+                folded = FOLDED.intersection(node.parent["classes"])
+                return [Folded(heading) if folded else heading]
+            case nodes.rubric():
+                level = node.get("heading-level")
+                line = self.line(node)
+                return [f"{'#' * level} {line}" if level else f"**{line}**"]
+            case nodes.paragraph():
+                return [self.inlines(node)]
+            case nodes.term():
+                return [f"**{self.line(node)}**"]
+            case nodes.caption():
+                return [f"**{self.label(node.parent, 'figure')}.** {self.line(node)}"]
+            case fold():  # the name of the library's version, then what is said of it
+                *said, name = self.of(node)
+                return [name, *said]
+            case nodes.container():
+                return self.container(node)
+            case nodes.literal_block():
+                if name := node.get("twin"):
+                    return [f"The library has it as `{name}`."]
+                language = (
+                    "python" if node.get("testnodetype") else node.get("language", "")
+                )
+                return [f"```{language}\n{node.astext()}\n```"]
+            case nodes.math_block():
+                number = self.number(node, "displaymath")
+                tag = f"\n\\tag{{{number}}}" if number else ""
+                return [f"$$\n{node.astext().strip()}{tag}\n$$"]
+            case nodes.bullet_list():
+                return [self.items(node, ["-"] * len(node))]
+            case nodes.enumerated_list():
+                first = node.get("start", 1)
+                return [self.items(node, [f"{first + i}." for i in range(len(node))])]
+            case nodes.block_quote():
+                return [quoted(self.text(node))]
+            case proof_node():
+                return [quoted(self.text(node[0]))]  # which begins with its name
+            case nodes.transition():
+                return ["---"]
+            case nodes.Admonition() | nodes.topic():
+                return self.box(node)
+            case nodes.table():
+                return self.table(node)
+            case nodes.image():
+                return self.image(node)
+            case nodes.Inline() | nodes.Text():
+                return [self.inline(node)]
         logger.warning("a notebook cannot hold the node %s", node.tagname, location=node)
         return []
 
@@ -73,66 +119,19 @@ class Pieces:
 
     # What stands by itself.
 
-    def _block_section(self, node):
+    def section(self, node):
+        """The pieces of a section, whose headings are one level deeper."""
         self.depth += 1
         yield from self.of(node)
         self.depth -= 1
 
-    def _block_title(self, node):
-        heading = f"{'#' * self.depth} {self.line(node)}"
-        return [Folded(heading) if FOLDED.intersection(node.parent["classes"]) else heading]
-
-    def _block_rubric(self, node):
-        level = node.get("heading-level")
-        return [f"{'#' * level} {self.line(node)}" if level else f"**{self.line(node)}**"]
-
-    def _block_paragraph(self, node):
-        return [self.inlines(node)]
-
-    _block_line = _block_paragraph
-
-    def _block_term(self, node):
-        return [f"**{self.line(node)}**"]
-
-    def _block_transition(self, node):
-        return ["---"]
-
-    def _block_caption(self, node):
-        return [f"**{self.label(node.parent, 'figure')}.** {self.line(node)}"]
-
-    def _block_library(self, node):
-        """Its name, then what is said of it."""
-        *said, name = self.of(node)
-        return [name, *said]
-
-    def _block_container(self, node):
+    def container(self, node):
+        """A cell, tabs, a note of the margin, or what it holds."""
         if is_cell(node):
             return self.cell(node)
         if node.get("design_component") == "tab-set":
             return self.tabs(node)
-        return (
-            self._block_block_quote(node) if "aside" in node["classes"] else self.of(node)
-        )
-
-    def _block_literal_block(self, node):
-        if name := node.get("twin"):
-            return [f"The library has it as `{name}`."]
-        language = "python" if node.get("testnodetype") else node.get("language", "")
-        return [f"```{language}\n{node.astext()}\n```"]
-
-    _block_doctest_block = _block_literal_block
-
-    def _block_math_block(self, node):
-        number = self.number(node, "displaymath")
-        tag = f"\n\\tag{{{number}}}" if number else ""
-        return [f"$$\n{node.astext().strip()}{tag}\n$$"]
-
-    def _block_bullet_list(self, node):
-        return [self.items(node, ["-"] * len(node))]
-
-    def _block_enumerated_list(self, node):
-        first = node.get("start", 1)
-        return [self.items(node, [f"{first + i}." for i in range(len(node))])]
+        return [quoted(self.text(node))] if "aside" in node["classes"] else self.of(node)
 
     def items(self, node, marks):
         """The items of a list, each behind its mark."""
@@ -142,12 +141,6 @@ class Pieces:
             text = self.text(item).replace("\n", "\n" + indent)
             lines.append(f"{mark} {text}".replace(f"\n{indent}\n", "\n\n"))
         return "\n".join(lines)
-
-    def _block_block_quote(self, node):
-        return [quoted(self.text(node))]
-
-    def _block_proof_node(self, node):
-        return [quoted(self.text(node[0]))]  # which begins with its name
 
     def box(self, node):
         """A theorem, a note or a mistake: its kind, its number and its title, then what it says."""
@@ -160,7 +153,8 @@ class Pieces:
         said = (piece for part in body for piece in self.block(part))
         return [quoted("\n\n".join([head, *said]))]
 
-    def _block_table(self, node):
+    def table(self, node):
+        """A table of Markdown, below its caption."""
         title, group = node.next_node(nodes.title), node.next_node(nodes.tgroup)
         for math in group.findall(nodes.math):  # a bar would end the column
             text = math.astext().replace(r"\|", r"\Vert ").replace("|", r"\vert ")
@@ -177,7 +171,7 @@ class Pieces:
             return [table]
         return [f"**{self.label(node, 'table')}.** {self.line(title)}", table]
 
-    def _block_image(self, node):
+    def image(self, node):
         """A drawing: the output of the cell that drew it, or a picture if that cell is hidden."""
         path = Path(self.builder.srcdir) / node["uri"].lstrip("/")
         svg = PHONE.sub("", path.read_text(encoding="utf-8"))
@@ -216,10 +210,8 @@ class Pieces:
         for cell in cells:
             yield from self.cell(cell)
         if not cells:
-            panels = {
-                panel.next_node(nodes.rubric).get("sync_id"): panel[1] for panel in node
-            }
-            yield from self.of(panels.get(self.framework, node[0][1]))
+            for child in panel(node, self.framework):
+                yield from self.block(child)
 
     # What stands in a line.
 

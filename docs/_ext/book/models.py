@@ -7,12 +7,13 @@ what to know of a model that has a trait, with the faults whose threads tell of 
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from docutils import nodes
+from jinja2 import Template
 from sphinx.util.docutils import SphinxDirective
 
 from posattn.configs import Plan, plan
@@ -20,9 +21,11 @@ from posattn.configs.traits import SETTINGS, TRAITS, strip
 from posattn.conformance.engines import ENGINES, NOTHING, reading
 from posattn.conformance.faults import FAULTS
 
+from .api import write_derived
 from .scope.answer import group
 
 HOME = "models"
+TEMPLATE = Path(__file__).parents[2] / "_templates" / "model.md.jinja"
 TEXT = 32768  # tokens of the text whose cache is counted
 KINDS = {  # of layers, by their letter
     "F": "see everything",
@@ -36,52 +39,6 @@ KINDS = {  # of layers, by their letter
 THREAD = re.compile(r"([\w.-]+/[\w.-]+) (#\d+(?:, #\d+)*)")
 RECORD = re.compile(r" \((?:twins|world)/.*?\)")
 ABOUT = re.compile(r"^\w*(?:rope|rotary|window|index)")  # keys that people look for
-PLAIN = "All layers see everything, and all pairs rotate as the base says."
-PAGE = """---
-orphan: true
-myst:
-  html_meta:
-    description: {description}
-    keywords: {keywords}
----
-
-# {name}: what it does with positions
-
-*Which layers of {name} see everything, how do they rotate, and what goes wrong?*
-
-{intro}
-
-{{.strip}}
-{strip}
-
-{layers}
-
-## What to watch
-
-{notes}
-
-## What its file says
-
-```none
-{keys}
-```
-
-{engines}## Read your own file
-
-```console
-$ python -m posattn plan config.json
-```
-
-{{doc}}`/build/configurations` builds layers from it, and {{doc}}`/fix/triage` starts from a symptom.
-All models are in {{doc}}`/reference/models`. This file is `{path}`, from {source}.
-"""
-SEEN = """## What engines make of it
-
-Seen in small random models with these settings, or with keys like these ({{ref}}`sec_check-an-engine`).
-
-{lines}
-
-"""
 
 
 class Model(NamedTuple):
@@ -159,14 +116,10 @@ def told(model):
 def intro(model):
     """What a model is, in a sentence or two."""
     letters = strip(model.plan)
-    said = f"{model.name} ({model.record['_year']}) has {len(letters)} layers"
-    kinds = [
-        (letters.count(letter), KINDS[letter]) for letter in KINDS if letter in letters
-    ]
-    if len(kinds) == 1:
-        said += f", which {kinds[0][1]}."
-    else:
-        said += f": {', '.join(f'{count} {says}' for count, says in kinds)}."
+    said = f"{model.name} ({model.record['_year']}) has {len(letters)} layers: "
+    counts = ((letters.count(letter), what) for letter, what in KINDS.items())
+    kinds = (f"{'all' if n == len(letters) else n} {what}" for n, what in counts if n)
+    said += f"{', '.join(kinds)}."
     rows = [layer.table[1] for layer in model.plan.layers if layer.table]
     tokens = min([TEXT, *rows])
     try:
@@ -186,8 +139,8 @@ def linked(seen):
             yield f"[{where} {number}]({address})"
 
 
-def noted(model, notes, count):
-    """A line for each note that a model has: what to know, how many share it, and where it went wrong."""
+def noted(model, notes):
+    """A line for each note that a model has: what to know, and where it went wrong."""
     seen = {fault.name: fault.seen for fault in FAULTS if fault.seen}
     for what, note in notes.items():
         if what in model.traits:
@@ -195,10 +148,7 @@ def noted(model, notes, count):
                 link for fault in note.get("faults", ()) for link in linked(seen[fault])
             ]
             public = f" In public: {', '.join(dict.fromkeys(threads))}." if threads else ""
-            here = (
-                f"One of {count[what]} here." if count[what] > 1 else "The only one here."
-            )
-            yield f"{note['says']} {here}{public}"
+            yield note["says"] + public
 
 
 def keys_of(record):
@@ -234,35 +184,23 @@ def engines_of(model, lines):
             yield f"{first.partition(',')[0]}: {said}"
 
 
-def listed(lines):
-    """Lines as a list."""
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def page(model, notes, count, engines):
+def page(model, notes, engines):
     """The page of one model."""
-    keys, lines = [*dict.fromkeys(keys_of(model.record))], [*told(model)]
-    path, source = model.record["_name_or_path"], model.record["_source"]
+    keys, layers = [*dict.fromkeys(keys_of(model.record))], [*told(model)]
     spoken = (key.partition(" ")[0] for key in keys if ABOUT.search(key))
-    words = [model.name, path, model.plan.model_type, *spoken, *sorted(model.traits)]
+    words = [model.name, model.record["_name_or_path"], model.plan.model_type, *spoken]
     asked = (note.get("asked") for what, note in notes.items() if what in model.traits)
-    words += filter(None, asked)
-    seen = sorted(engines_of(model, engines))
-    first = lines[0].rpartition("\n")[2].strip()
-    return PAGE.format(
-        name=model.name,
-        description=json.dumps(
-            f"{model.name}, {len(model.plan.layers)} layers: {first}"[:160]
-        ),
-        keywords=json.dumps(", ".join(words)),
+    first = layers[0].rpartition("\n")[2].strip()
+    return Template(TEMPLATE.read_text("utf-8"), trim_blocks=True).render(
+        model=model,
+        description=f"{model.name}, {len(model.plan.layers)} layers: {first}"[:160],
+        words=[*words, *sorted(model.traits), *filter(None, asked)],
         intro=intro(model),
         strip=drawn(model),
-        layers=listed(lines),
-        notes=listed(noted(model, notes, count)) or PLAIN,
-        keys="\n".join(keys),
-        engines=SEEN.format(lines=listed(seen)) if seen else "",
-        path=path,
-        source=source,
+        layers=layers,
+        notes=[*noted(model, notes)],
+        keys=keys,
+        engines=sorted(engines_of(model, engines)),
     )
 
 
@@ -272,10 +210,8 @@ def pages(docs):
     for line in json.loads((docs / "_records" / "twins.json").read_text("utf-8")):
         engines[line["model"]].append(line)
     notes = json.loads((docs / "_records" / "notes.json").read_text("utf-8"))
-    count = Counter(what for model in models.values() for what in model.traits)
     return {
-        f"{file}.md": page(model, notes, count, engines[file])
-        for file, model in models.items()
+        f"{file}.md": page(model, notes, engines[file]) for file, model in models.items()
     }
 
 
@@ -287,18 +223,13 @@ def write(app):
     folder, page = docs / HOME, app.config.book_page
     if folder.is_dir() and page and not page.startswith(HOME):
         return  # one other page is built
-    derived = pages(docs) | {".gitignore": "*\n"}
-    folder.mkdir(exist_ok=True)
+    derived = pages(docs)
+    write_derived(folder, derived)
     for old in {path.name for path in folder.iterdir()} - {*derived}:
         (folder / old).unlink()
-    for name, text in derived.items():
-        path = folder / name
-        if not path.is_file() or path.read_text("utf-8") != text:
-            path.write_text(text, "utf-8")
 
 
 def setup(app):
     """Register with Sphinx."""
     app.add_directive("models", Cards)
     app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,7 +16,6 @@ from docutils import nodes
 from nbformat import v4 as notebook
 from pybtex.plugin import find_plugin
 from sphinx.builders import Builder
-from sphinx.errors import ConfigError
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from .cells import is_cell
@@ -80,17 +79,9 @@ class NotebookBuilder(Builder):
 
     def made(self, docname, doctree, framework):
         """The notebook of a page for one framework."""
-        pieces = list(Pieces(self, docname, framework).of(doctree))
-        front = [pieces.pop(0)]  # the title and, in italics, the question and the place
-        while isinstance(pieces[0], str) and re.fullmatch(r"\*[^*]+\*", pieces[0]):
-            front.append(pieces.pop(0))
-        front.append(self.origin(docname, framework))
-        cells = [
-            *front,
-            self.install(docname, framework),
-            *pieces,
-            *self.works_cited(docname),
-        ]
+        title, *pieces = Pieces(self, docname, framework).of(doctree)
+        front = [title, self.origin(docname, framework), self.install(docname, framework)]
+        cells = [*front, *pieces, *self.works_cited(docname)]
         book = notebook.new_notebook(cells=list(gathered(cells)))
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         book.metadata = {
@@ -196,25 +187,9 @@ class Actions(SphinxPostTransform):
             yield f"{config.repository}/edit/main/{source}", "Edit this page", ""
 
 
-def check(app, config):
-    """Refuse an address for which no links can be made, and let drawings be drawings."""
-    if config.repository and not REPOSITORY.fullmatch(config.repository):
-        raise ConfigError(
-            f"repository must be like https://github.com/owner/name, got {config.repository!r}"
-        )
-    config.nb_mime_priority_overrides = [
-        *config.nb_mime_priority_overrides,
-        ("notebooks", "image/svg+xml", 10),
-        ("notebooks", "text/markdown", 20),
-        ("notebooks", "text/plain", 100),
-    ]
-
-
 def setup(app):
     """Register with Sphinx."""
     app.add_builder(NotebookBuilder)
     app.add_config_value("repository", "", "html", str)
     app.add_config_value("book_pdf", "", "html", str)
-    app.connect("config-inited", check)
     app.add_post_transform(Actions)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,8 +4,6 @@ What this module takes out or adds stands in print only; the EPUB shares a part 
 the look.
 """
 
-import re
-
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -15,7 +13,7 @@ from sphinx_proof.nodes import proof_node
 
 from .chapters import APPENDICES, ENGINES
 from .place import question
-from .twins import LABELS, library
+from .twins import panel
 
 LEFT_OUT = (  # what is looked up, on the site: so it stands at the end of its part
     *("404", "api/", "slides/", "models/", "questions", *ENGINES),
@@ -25,7 +23,6 @@ TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages
 WIDE = 8  # columns of a table that needs small type
-BREAKS = re.compile(r"(?<=[=(,_.])")  # where a line of code in a table may end
 
 
 class Select(SphinxPostTransform):
@@ -97,12 +94,8 @@ class OneFramework(SphinxPostTransform):
         for tabs in list(self.document.findall(has_class("sd-tab-set"))):
             if tabs.parent is None:
                 continue
-            panels = {}
-            for item in tabs.children:
-                label, panel = item.children
-                panels[label.get("sync_id")] = panel.children
-            tabs.replace_self(panels.get(edition) or next(iter(panels.values())))
-        for box in list(self.document.findall(library)):
+            tabs.replace_self(panel(tabs, edition))
+        for box in list(self.document.findall(has_class("library"))):
             said = [child for child in box.children if isinstance(child, nodes.paragraph)]
             if said:
                 name = box.next_node(nodes.literal_block)["twin"]
@@ -112,7 +105,7 @@ class OneFramework(SphinxPostTransform):
 
 
 class Typeset(SphinxPostTransform):
-    """Tell LaTeX what its own rules do not know of listings, tables, cards and proofs."""
+    """Tell LaTeX what its own rules do not know of listings, tables and proofs."""
 
     default_priority = 280
     builders = ("latex",)
@@ -122,35 +115,10 @@ class Typeset(SphinxPostTransform):
         # sphinx-proof's box has no title in LaTeX, and so an empty bar
         for proof in list(self.document.findall(proof_node)):
             proof.replace_self([*proof.children[0].children, latex(r"\proofends")])
-        for file in list(self.document.findall(addnodes.start_of_file)):
-            for card in list(file.findall(has_class("scheme"))):
-                set_card(card, file["docname"])
         for cell in list(self.document.findall(has_class("cell"))):
             ask_for_room(cell)
         for table in list(self.document.findall(nodes.table)):
             set_table(table)
-
-
-def set_card(card, page):
-    """Set a card of the atlas with its picture, which does not float, beside its text.
-
-    Sphinx makes no aim for links of a heading outside of sections, so that is put in as well.
-    """
-    figure, *text = card.children
-    if not isinstance(figure, nodes.figure):
-        return  # a file in a file: this card is done
-    picture = figure.next_node(nodes.image)
-    picture["width"] = "34mm"
-    names = card.next_node(nodes.rubric)["ids"]
-    aim = "".join(rf"\label{{\detokenize{{{page}:{name}}}}}" for name in names)
-    card[:] = [
-        latex(r"\cardpicture{}"),
-        picture,
-        latex(r"\cardtext{}"),
-        latex(r"\phantomsection" + aim),
-        *text,
-        latex(r"\cardend{}"),
-    ]
 
 
 def ask_for_room(cell):
@@ -180,22 +148,14 @@ def set_table(table):
     columns = len(list(table.findall(nodes.colspec)))
     if len(list(table.findall(nodes.row))) > LONG:
         table["classes"].append("longtable")
-    if "small" in table["classes"]:
-        for code in table.findall(nodes.literal):  # which may break where Python lets it
-            pieces = map(nodes.Text, BREAKS.split(code.astext()))
-            code[:] = [node for text in pieces for node in (text, latex(r"\allowbreak{}"))]
-        surround(table, "smalltable")
     if columns >= WIDE:
         for paragraph in table.next_node(nodes.thead).findall(nodes.paragraph):
             paragraph.insert(0, latex(r"\rotatebox{90}{"))
             paragraph.append(latex("}"))
-        surround(table, "widetable", addnodes.tabular_col_spec(spec="l" * columns))
-
-
-def surround(node, environment, *before):
-    """Put a node, and what belongs in front of it, into an environment of LaTeX."""
-    begin, end = latex(rf"\begin{{{environment}}}"), latex(rf"\end{{{environment}}}")
-    node.replace_self([begin, *before, node, end])
+        begin, end = latex(r"\begin{widetable}"), latex(r"\end{widetable}")
+        table.replace_self(
+            [begin, addnodes.tabular_col_spec(spec="l" * columns), table, end]
+        )
 
 
 def latex(text):
@@ -208,18 +168,8 @@ def has_class(name):
     return lambda node: isinstance(node, nodes.container) and name in node["classes"]
 
 
-def check_edition(app, config):
-    """Refuse an edition for a framework that the pages do not have."""
-    if config.paper_framework not in LABELS:
-        raise ValueError(
-            f"paper_framework must be one of {', '.join(LABELS)}, got {config.paper_framework!r}"
-        )
-
-
 def setup(app):
     """Register with Sphinx."""
     app.add_config_value("paper_framework", "torch", "", types=[str])
-    app.connect("config-inited", check_edition)
     for transform in (Select, OneFramework, Typeset):
         app.add_post_transform(transform)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

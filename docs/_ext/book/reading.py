@@ -1,7 +1,6 @@
 """Which pages are read: those that changed or warned, and all when what they are made from changes.
 
 In a build of one page (`sphinx -D book_page=other/biases`) only that page is read, once the others have been.
-A cell that breaks is told in one line, and what follows from it is not told.
 """
 
 import logging
@@ -15,39 +14,25 @@ from sphinx_proof.domain import ProofDomain
 from . import kept
 
 MADE_FROM = (*kept.USED, "docs/_ext/book", "docs/_ports")
-FAILED = re.compile(r"^Cell In\[(\d+)\], line (\d+)", re.MULTILINE)
-COLOR = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def stamp(app):
-    """The file on which all pages depend."""
-    return Path(app.doctreedir, "made-from")
 
 
 class Complaints(logging.Filter):
-    """Looks at each warning before it is printed, and has its page read again, so that it comes again."""
+    """Has each page that warns read again, so that it warns again; drops what follows from a broken cell."""
 
     def __init__(self, env):
         super().__init__()
         self.env, self.broken = env, set()
 
     def filter(self, record):
-        """Shorten what a broken cell says, and drop what follows from it, and from cells that did not run."""
-        page, wanted = (
-            self.page(getattr(record, "location", None)),
-            self.env.config.book_page,
-        )
+        """Look at a warning before it is printed."""
+        page = self.page(getattr(record, "location", None))
         if page is None:
             return True
         self.env.reread_always.add(page)
-        if page in self.broken or wanted not in ("", page):
+        if page in self.broken or self.env.config.book_page not in ("", page):
             return False
-        if (getattr(record, "type", ""), getattr(record, "subtype", "")) == (
-            "mystnb",
-            "exec",
-        ):
+        if getattr(record, "type", "") == "cell":
             self.broken.add(page)
-            record.msg, record.args = told(record.getMessage()), ()
         return True
 
     def page(self, location):
@@ -61,18 +46,12 @@ class Complaints(logging.Filter):
         return self.env.path2doc(re.sub(r":(\d+|None)?$", "", location))
 
 
-def told(message):
-    """In one line which cell broke, on which of its lines, and why."""
-    message = COLOR.sub("", message).removesuffix(" [mystnb.exec]").rstrip()
-    place, why = FAILED.search(message), message.rpartition("\n")[2]
-    return f"cell {place[1]}, line {place[2]}: {why}" if place else f"a cell failed: {why}"
-
-
 def prepare(app):
-    """Listen to warnings, and see whether pages are made from something else than before."""
-    now = kept.state(*MADE_FROM)
-    if not stamp(app).is_file() or stamp(app).read_text("utf-8") != now:
-        stamp(app).write_text(now, encoding="utf-8")
+    """Listen to warnings, and note in a file from what pages are made, if from something else than before."""
+    stamp, now = Path(app.doctreedir, "made-from"), kept.state(*MADE_FROM)
+    if not stamp.is_file() or stamp.read_text("utf-8") != now:
+        stamp.write_text(now, encoding="utf-8")
+    app.connect("doctree-read", lambda app, doctree: app.env.note_dependency(stamp))
     for handler in logging.getLogger("sphinx").handlers:
         if isinstance(handler, WarningStreamHandler):
             handler.filters.insert(0, Complaints(app.env))
@@ -89,20 +68,13 @@ def choose(app, env, docnames):
     docnames[:] = [name for first in range(chunks) for name in docnames[first::chunks]]
 
 
-def depend(app, doctree):
-    """Read each page again when what it is made from changes."""
-    app.env.note_dependency(stamp(app))
-
-
 def leave(app, builder):
-    """Write only the page that is worked on, and none that lists it."""
+    """Write only the page that is worked on, and none that lists it; source code for the site only."""
     if app.config.book_page:
         app.env.files_to_rebuild = {}
-
-
-def tell(app, env, docnames, other):
-    """Say how far a build is when a process hands in its pages."""
-    print(f"{len(env.all_docs)} of {len(env.found_docs)} pages are read", flush=True)
+    if app.config.book_page or builder.name == "revealjs":
+        # override: until viewcode asks whether it is wanted
+        app.env._viewcode_modules = {}
 
 
 def setup(app):
@@ -110,9 +82,7 @@ def setup(app):
     app.add_config_value("book_page", "", "", types=[str])
     app.connect("builder-inited", prepare)
     app.connect("env-before-read-docs", choose, priority=100)
-    app.connect("env-merge-info", tell)
-    app.connect("doctree-read", depend)
     app.connect("write-started", leave)
-    # It keeps its list in the environment and merges it there; Sphinx asks its domain as well.
+    # override: without it two processes end in `KeyError: 0` (0.4.0, nine pages), until its domain has such
+    # a method; it keeps its list in the environment and merges it there
     ProofDomain.merge_domaindata = lambda *read: None
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

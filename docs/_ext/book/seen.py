@@ -18,9 +18,10 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx.util.nodes import make_refnode
 
+from .site import fold
+
 RECORDS = Path(__file__).parents[2] / "_records" / "world"
 TABLE = "fix/libraries"  # where the cells of all records stand
-SCRIPTS = {TABLE: "libraries.js", "reference/models": "models.js"}
 logger = logging.getLogger(__name__)
 
 
@@ -74,7 +75,7 @@ class Facts(SphinxDirective):
             item += self.parse_text_to_nodes(fact["says"])
             code = nodes.literal_block(fact["code"], fact["code"], language="python")
             prints = nodes.literal_block(fact["prints"], fact["prints"], language="none")
-            item += shown("", code, prints, said=seen(found))
+            item += fold("", code, prints, classes=["shown", "screen"], summary=seen(found))
             listed += item
         return [listed]
 
@@ -82,25 +83,6 @@ class Facts(SphinxDirective):
 def place(text):
     """The id of what was seen."""
     return "seen-" + nodes.make_id(text)
-
-
-class shown(nodes.container):
-    """Lines that were run, and what they printed: folded on the web, left out on paper."""
-
-
-def unfold(self, node):
-    """Begin the element that HTML has for it."""
-    self.body.append(f'<details class="shown"><summary>{node["said"]}</summary>')
-
-
-def fold(self, node):
-    """End it."""
-    self.body.append("</details>")
-
-
-def skip(self, node):
-    """Leave it out."""
-    raise nodes.SkipNode
 
 
 class Lead(SphinxPostTransform):
@@ -127,17 +109,8 @@ class Lead(SphinxPostTransform):
                 mark += link
 
 
-def load(app, pagename, templatename, context, doctree):
-    """Load the script that sorts the table, or counts the cards of models."""
-    if app.builder.name == "html" and pagename in SCRIPTS:
-        app.add_js_file(SCRIPTS[pagename], loading_method="defer")
-
-
 def setup(app):
     """Register with Sphinx."""
     app.add_role("seen", Seen())
     app.add_directive("facts", Facts)
-    app.add_node(shown, html=(unfold, fold), latex=(skip, None))
     app.add_post_transform(Lead)
-    app.connect("html-page-context", load)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

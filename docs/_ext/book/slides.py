@@ -24,14 +24,13 @@ from sphinx_revealjs.nodes import revealjs_fragments
 from sphinx_revealjs.utils import get_revealjs_path
 
 from .cells import is_cell
+from .site import html
 from .twins import outputs, take_figures
 
 THEOREMS = tuple(NODE_TYPES.values())
 LABELLED = (nodes.math_block, nodes.figure, nodes.table, *THEOREMS)
 STOP = re.compile(r"[,.]\s*(\\end\{aligned\})?\s*$")  # a slide is no part of a sentence
-EARLY = "revealjs/dist/reveal.js"  # which the first slide waits for
 ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js"]
-OPENED = re.compile(r"<section[ >]")
 logger = logging.getLogger(__name__)
 
 
@@ -61,8 +60,7 @@ class FillBoxes(SphinxPostTransform):
         for box in boxes:
             label = box["piece"]
             if label not in given:
-                title = slide(box).next_node(nodes.title).astext()
-                logger.warning("slide %r: no page has %r", title, label, location=box)
+                logger.warning("no page has %r", label, location=box)
                 continue
             page, node = given[label]
             kind, role, content = taken(node, label)
@@ -83,9 +81,9 @@ class FillBoxes(SphinxPostTransform):
             node.parent.remove(node)
 
 
-def slide(node):
-    """The slide on which a node stands."""
-    return node if isinstance(node, nodes.section) else slide(node.parent)
+def depth(section):
+    """How many sections a section is in, itself included."""
+    return 1 + depth(section.parent) if isinstance(section, nodes.section) else 0
 
 
 def pieces(env):
@@ -148,6 +146,8 @@ class LayOut(SphinxPostTransform):
             source = [self.link(target, *link) for target, link in links.items()]
             source = nodes.paragraph("", "", *source, classes=["source"])
             slide[:] = [title, body, source, *after]
+        # sphinx-revealjs leaves the last column open
+        self.document += html("</section>" * (3 - depth(slide)))
 
     def link(self, target, role, text):
         """A reference as the role would make it, under its own text if that is the target."""
@@ -160,43 +160,29 @@ class LayOut(SphinxPostTransform):
 def prepare(app):
     """Keep settings as they were: what a builder appends to one looks like an edit to the next."""
     if app.builder.name == "revealjs":
+        # override: until its builder appends to a copy
         app.config.revealjs_static_path = app.config.html_static_path[:-1]
 
 
-def fetch_little(app, pagename, templatename, context, doctree):
-    """Leave out the scripts that other extensions want on every page, and fetch early what a slide needs."""
-    if app.builder.name == "revealjs":
-        context["script_files"] = []
-        path = context["pathto"](f"_static/{EARLY}", 1)
-        tag = f'<link rel="preload" as="script" href="{path}">'
-        context["metatags"] = context.get("metatags", "") + tag
-
-
 def finish(app, error):
-    """Put reveal.js beside the pages, and end the last column, which sphinx-revealjs leaves open."""
+    """Put reveal.js beside the pages."""
     if error or app.builder.name not in ("html", "revealjs"):
         return
     for name in ENGINE:
         target = Path(app.outdir, "_static", "revealjs", name)
         copy_asset(get_revealjs_path() / name, target.parent)
-    for page in Path(app.outdir).rglob("*.html") if app.builder.name == "revealjs" else ():
-        text = page.read_text(encoding="utf-8")
-        start, slides, end = text.rpartition("</section>")
-        left = len(OPENED.findall(text)) - text.count("</section>")
-        page.write_text(start + slides * (1 + left) + end, encoding="utf-8")
 
 
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("sphinx_revealjs")
-    engine = app.extensions["sphinx_revealjs"]
-    engine.parallel_read_safe = True  # it keeps nothing between pages
+    # override: until sphinx-revealjs says so itself; it keeps nothing between pages
+    app.extensions["sphinx_revealjs"].parallel_read_safe = True
     app.add_directive("from-page", FromPage)
     for transform in (FillBoxes, LayOut):
         app.add_post_transform(transform)
     app.connect("builder-inited", prepare, priority=0)
-    app.connect("html-page-context", fetch_little, priority=900)
     app.connect("build-finished", finish)
+    # override: code is highlighted as on the site, until it has a setting for that
     code = HTML5Translator.visit_literal_block, HTML5Translator.depart_literal_block
     app.registry.add_translation_handlers(nodes.literal_block, revealjs=code)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

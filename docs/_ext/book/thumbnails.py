@@ -1,24 +1,16 @@
 """Thumbnails: a chapter's first figure without words, where a link leads to it."""
 
-import re
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from docutils import nodes
-from fontTools.pens.boundsPen import ControlBoundsPen
-from fontTools.svgLib.path import parse_path
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from .site import html
 
 SVG = "http://www.w3.org/2000/svg"
-XLINK = "{http://www.w3.org/1999/xlink}href"
-# In a drawing: an axis's tick, the line from a curve to its name, and an outline without ink.
-TICK = re.compile(r"M ?0 0\s?[lL] ?(?:0 3|-3 0)\s*")
-LEADER = re.compile(r"stroke-width: ?0?\.7\b")
-UNINKED = {"fill:none", "fill: none"}
 
 
 class Thumbnails(SphinxPostTransform):
@@ -77,51 +69,18 @@ class Thumbnails(SphinxPostTransform):
 
 
 def wordless(source, target):
-    """Write a figure without its words, their lines and its variant for a phone; return its size."""
+    """Write a figure without its words and its variant for a phone; return its size."""
     ElementTree.register_namespace("", SVG)
     root = ElementTree.parse(source).getroot()
-    words = {
-        f"#{e.get('id')}"
-        for e in root.iter()
-        if "scale(" in e.get("transform", "") or TICK.fullmatch(e.get("d", ""))
-    }
     for parent in list(root.iter()):
         for child in list(parent):
-            if (
-                child.get("class") == "phone"
-                or "scale(" in child.get("transform", "")
-                or child.tag == f"{{{SVG}}}text"
-                or child.get(XLINK) in words
-                or (
-                    LEADER.search(child.get("style", ""))
-                    and "q" in child.get("d", "").lower()
-                )
-            ):
+            formula = "scale(" in child.get("transform", "")
+            if formula or child.get("class") == "phone" or child.tag == f"{{{SVG}}}text":
                 parent.remove(child)
-    left, top, right, bottom = extent(root)
-    size = right - left, bottom - top
-    root.set("viewBox", " ".join(f"{x:.1f}" for x in (left, top, *size)))
-    for name, length in zip(("width", "height"), size, strict=True):
-        root.set(name, f"{length:.0f}")
-    svg = ElementTree.tostring(root, encoding="unicode")
-    target.write_text(re.sub(r"(\d+\.\d)\d+", r"\1", svg), encoding="utf-8")
-    return map(round, size)
-
-
-def extent(root):
-    """The edges of what is drawn, with room for the width of a line."""
-    pen = ControlBoundsPen(None)
-    outlines = {e for defined in root.iter(f"{{{SVG}}}defs") for e in defined}
-    for drawn in root.iter():
-        marker = f"M{drawn.get('x')} {drawn.get('y')}l0 0" if drawn.get("x") else ""
-        path = drawn.get("d") or marker
-        if path and drawn not in outlines and drawn.get("style") not in UNINKED:
-            parse_path(path, pen)
-    left, top, right, bottom = pen.bounds
-    return left - 2, top - 2, right + 2, bottom + 2
+    ElementTree.ElementTree(root).write(target, encoding="utf-8")
+    return [round(float(root.get(name).removesuffix("pt"))) for name in ("width", "height")]
 
 
 def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(Thumbnails)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

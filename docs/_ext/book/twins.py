@@ -26,6 +26,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx_design.shared import create_component
 
 from .cells import is_cell
+from .site import fold
 
 PORTS = ("tensorflow", "mlx", "mxnet")
 LABELS = {
@@ -54,6 +55,12 @@ def tab_set(contents):
     return create_component("tab-set", classes=["sd-tab-set"], children=items)
 
 
+def panel(tabs, column):
+    """What the tab of a column holds, or the first of the set."""
+    held = [item for item in tabs.children if item[0].get("sync_id") == column]
+    return (held or tabs.children)[0][1].children
+
+
 def home(column, name):
     """Return the file that defines a public name of a column: its `__init__` imports it from there."""
     package = Path(str(files("posattn")))
@@ -72,22 +79,18 @@ def definition(path, name):
     found = [n for n in ast.parse(source).body if getattr(n, "name", None) == name]
     if not found:
         return None
-    lines = source.splitlines()
-    first = min([found[0].lineno, *(d.lineno for d in found[0].decorator_list)])
-    drop = set()
+    lines = dict(enumerate(source.splitlines(), 1))
     for node in ast.walk(found[0]):
-        if (
-            isinstance(node, ast.FunctionDef | ast.ClassDef)
-            and ast.get_docstring(node) is not None
-            and len(node.body) > 1  # or nothing would be left
-        ):
-            docstring = node.body[0]
-            drop.update(range(docstring.lineno, docstring.end_lineno + 1))
-            if not lines[docstring.end_lineno].strip():
-                drop.add(docstring.end_lineno + 1)
-    return "\n".join(
-        lines[i - 1] for i in range(first, found[0].end_lineno + 1) if i not in drop
-    )
+        has_docstring = (
+            isinstance(node, ast.FunctionDef | ast.ClassDef) and len(node.body) > 1
+        )
+        if has_docstring and ast.get_docstring(node) is not None:
+            for number in range(node.body[0].lineno, node.body[0].end_lineno + 2):
+                if number <= node.body[0].end_lineno or not lines[number].strip():
+                    lines[number] = None
+    first = min([found[0].lineno, *(d.lineno for d in found[0].decorator_list)])
+    held = (lines[number] for number in range(first, found[0].end_lineno + 1))
+    return "\n".join(line for line in held if line is not None)
 
 
 class Twins(SphinxDirective):
@@ -115,22 +118,8 @@ class Twins(SphinxDirective):
             blocks[column] = [block]
         shown = [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
         said = self.parse_content_to_nodes()
-        return [library("", *said, *shown, classes=["library"], twin=name)]
-
-
-class library(nodes.container):
-    """The library's version, folded on the web, where a reader can open it."""
-
-
-def open_library(self, node):
-    """Begin the element that HTML has for it, which needs no script."""
-    name = f"The library's version: <code>{escape(node['twin'])}</code>"
-    self.body.append(f'<details class="library"><summary>{name}</summary>')
-
-
-def close_library(self, node):
-    """End it."""
-    self.body.append("</details>")
+        summary = f"The library's version: <code>{escape(name)}</code>"
+        return [fold("", *said, *shown, classes=["library"], summary=summary)]
 
 
 class TwinCells(SphinxTransform):
@@ -244,5 +233,3 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("twins", Twins)
     app.add_transform(TwinCells)
-    app.add_node(library, html=(open_library, close_library))
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -20,6 +20,7 @@ const validator = new HtmlValidate(
       "valid-id": ["error", { relaxed: true }], // Sphinx writes names such as __toc
       "long-title": "off", // a title says what the page is, whatever its length
       "prefer-native-element": "off", // the theme's captions are headings by their role
+      "no-dup-id": "off", // furo's boxes have the names of what they hold, and drawings share letters
       "unique-landmark": "off", // axe judges landmarks
       "wcag/h32": "off", // the theme's search is sent by Enter
     },

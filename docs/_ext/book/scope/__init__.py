@@ -87,4 +87,3 @@ def write(app, error):
 def setup(app):
     """Register with Sphinx."""
     app.connect("build-finished", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
