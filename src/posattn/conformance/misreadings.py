@@ -160,6 +160,18 @@ def of_the_scaling(layer):
         done, told = (rounded, fractions) if kept else (fractions, rounded)
         what = f"The ends of the blend {done}: the configuration says that they {told}."
         found.append((f"ends_{'' if kept else 'not_'}rounded", what, {"truncate": kept}))
+    if rope.method == "yarn" and (factor or 1) != 1:
+        unscaled = plain(rope.rotary_dim, rope.base)
+        ramp = (1 - np.array(rope.frequencies) / unscaled) / (1 - 1 / factor)
+        for form, share, what in (
+            ("inverted", 1 - ramp, "fast pairs are divided, and slow ones stay"),
+            ("rounded", np.rint(ramp), "pairs between its ends should be blended"),
+        ):
+            other = rotation(layer, frequencies=unscaled * (1 - share + share / factor))
+            what = f"The ramp of YaRN is {form}: {what}."
+            yield f"ramp_{form}", what, other
+            what += " The attention factor is 1."
+            yield f"ramp_{form}_alone", what, rotation(other, attention_factor=1.0)
     for method, more in OTHER_METHODS.items():
         needed = {
             name: numbers.get(name) for name in METHODS[method][0] if name not in more

@@ -93,9 +93,23 @@ class Subject:
         """What whole passes say of what was written, and what `generate` said: logits, or those chosen."""
         written = getattr(out, "sequences", out)[row : row + 1, -NEW:]
         want = self.whole(torch.cat([tokens, written], -1))[:, -NEW - 1 : -1]
-        if getattr(out, "logits", None) is not None:
-            return want, torch.stack(out.logits, 1)[row : row + 1]
-        return want.amax(-1), want.gather(-1, written[..., None])[..., 0]
+        return chosen(want, out, row)
+
+    def alone(self, out):
+        """What each written token but the last says by itself, and what `generate` said of the next one."""
+        written = getattr(out, "sequences", out)[:1, -NEW:-1]
+        where = LONG + torch.arange(NEW - 1, device=written.device)[:, None]
+        made = self.whole(written.mT, **self.takes("position_ids", where))
+        return chosen(made.transpose(0, 1), out)
+
+
+def chosen(want, out, row=0):
+    """Wanted logits `(1, n, v)`, and those of the last n tokens of `generate`; or only of what it chose."""
+    n = want.shape[-2]
+    if getattr(out, "logits", None) is not None:
+        return want, torch.stack(out.logits, 1)[row : row + 1, -n:]
+    written = getattr(out, "sequences", out)[row : row + 1, -n:]
+    return want.amax(-1), want.gather(-1, written[..., None])[..., 0]
 
 
 def cache_of(out):

@@ -1,5 +1,7 @@
 """What a language model survives: its answer in one pass, against the same text read in other ways."""
 
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -13,10 +15,15 @@ from posattn.conformance.subject import FIRST, LONG, NEW, SHORT, Subject, Unaske
 __all__ = ["Row", "survives"]
 
 SAME = 1e-4  # of the largest number, in float32
+ALONE = "Each token is written from the one before it alone: its cache is not read."
 AT_ONCE = "Several tokens in a later call are wrong, and single ones right."
+COPIES = 12  # of a text: beyond position 256, after which bfloat16 skips some
 EMPTY = "The cache says that it holds nothing, so positions begin at 0."
+FORGOTTEN = "A later call of several tokens begins with an empty state."
 FROM_0 = "Without position_ids a later call begins at position 0."
 FROM_PADDING = "Without position_ids the padding is counted."
+NO_MASK = "attention_mask changes nothing, as where a wrapper swallows it."
+NO_PLACES = "position_ids change nothing, as where a wrapper swallows them."
 UNCACHED = "With use_cache=False it is right."
 
 
@@ -107,10 +114,17 @@ def written_in_a_batch(model, **options):
     yield from (model.beside(out, text, row) for row, text in enumerate(model.texts))
 
 
+def written_alone(model):
+    """What each written token says without those before it, and `generate`."""
+    yield model.alone(model.writes(model.long))
+
+
 def beams(model, **options):
     """The likelihood of texts in whole passes, and their scores as beams."""
     options |= {"num_beams": 3, "num_return_sequences": 3, "length_penalty": 0.0}
     out = model.writes(model.long, output_scores=True, **options)
+    if not hasattr(out, "sequences_scores"):
+        raise Unasked("its generate returns no scores")
     logits = model.whole(out.sequences)[:, -NEW - 1 : -1].double().log_softmax(-1)
     yield logits.gather(-1, out.sequences[:, -NEW:, None]).sum((1, 2)), out.sequences_scores
 
@@ -120,6 +134,43 @@ def second_question(model):
     out = model.writes(model.long, use_cache=True)
     text = torch.cat([getattr(out, "sequences", out), model.short], -1)
     yield model.beside(model.writes(text, **cache_of(out)), text)
+
+
+def forgotten(model):
+    """The end of a text in a call of its own, and the same with states of zeros."""
+    ends = []
+    for kept in (1, 0):
+        _, cache = model.in_calls(model.long[:, :SHORT], SHORT)
+        layers = getattr(*cache.values(), "layers", ())
+        held = [x for one in layers for x in getattr(one, "recurrent_states", {}).values()]
+        if not held:
+            raise Unasked("its cache has no states")
+        for state in held:
+            state.mul_(kept)
+        more = model.takes("use_cache", True)
+        ends.append(model(model.long[:, SHORT:], **cache, **more)[0])
+    yield ends
+
+
+def swallowed(model, name, value):
+    """A text without a keyword, and with a value that should change it."""
+    more = model.takes(name, value.to(model.long.device)[None], needed=True)
+    yield model.whole(model.long), model.whole(model.long, **more)
+
+
+def after_bfloat16(model):
+    """A longer text in one pass, and the same by a copy with the same weights that read it in bfloat16."""
+    text, weights = model.long.repeat(1, COPIES), getattr(model.model, "parameters", tuple)
+    copied = Subject(deepcopy(model.model, {id(x): x for x in weights()}))
+    if copied.model is model.model:
+        raise Unasked("it cannot be copied")
+    try:
+        want = model.whole(text)
+    except Exception as error:
+        raise Unasked(f"it cannot read {text.shape[-1]} tokens: {said(error)}") from None
+    with suppress(Exception), torch.autocast(text.device.type, torch.bfloat16):
+        copied.whole(text)
+    yield want, copied.whole(text)
 
 
 def empty(model):
@@ -156,22 +207,26 @@ def moved(model, changed):
 PLACED = partial(left_padding, placed=True)
 CHUNKS = partial(calls, lengths=7)
 SINGLY = partial(calls, lengths=[SHORT, *[1] * (LONG - SHORT)])
+UNMASKED = partial(swallowed, name="attention_mask", value=(torch.arange(LONG) > 8).long())
 # fmt: off
 ROWS = {  # what is asked, and what explains a difference, if its own question comes out equal
     "after another text": (after_another, {}),
+    "after a call in bfloat16": (after_bfloat16, {}),
     "with what follows": (beginning, {}),
     "in a batch": (batch, {}),
-    "left padding": (left_padding, {FROM_PADDING: PLACED}),
-    "left padding, position_ids": (PLACED, {"Without position_ids it is right.": left_padding}),
+    "left padding": (left_padding, {FROM_PADDING: PLACED, NO_MASK: UNMASKED}),
+    "left padding, position_ids": (
+        PLACED, {"Without position_ids it is right.": left_padding, NO_MASK: UNMASKED}),
     "prompt in chunks": (CHUNKS, {
-        FROM_0: partial(CHUNKS, placed=True), AT_ONCE: partial(SINGLY, placed=True)}),
+        FROM_0: partial(CHUNKS, placed=True), FORGOTTEN: forgotten, AT_ONCE: partial(SINGLY, placed=True)}),
     "single steps, own loop": (SINGLY, {FROM_0: partial(SINGLY, placed=True)}),
-    "generate": (written, {UNCACHED: partial(written, use_cache=False)}),
-    "generate, left padding": (
-        written_in_a_batch, {UNCACHED: partial(written_in_a_batch, use_cache=False)}),
+    "generate": (written, {ALONE: written_alone, UNCACHED: partial(written, use_cache=False)}),
+    "generate, left padding": (written_in_a_batch, {
+        ALONE: written_alone, UNCACHED: partial(written_in_a_batch, use_cache=False)}),
     "beams": (beams, {UNCACHED: partial(beams, use_cache=False)}),
-    "second question, same cache": (second_question, {EMPTY: empty}),
+    "second question, same cache": (second_question, {EMPTY: empty, FORGOTTEN: forgotten}),
     "packed rows": (packed, {
+        NO_PLACES: partial(swallowed, name="position_ids", value=torch.arange(LONG).flip(0)),
         "A document sees those before it.": partial(moved, changed=0),
         "A document sees those behind it.": partial(moved, changed=1)}),
 }

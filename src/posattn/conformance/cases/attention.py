@@ -153,6 +153,34 @@ def window_attention():
     yield "heads that share keys, another scale", grouped, {"window": 4, "scale": 0.25}
 
 
+def within_windows(query, key, value, *, window, shift=0, scale=None):
+    """Attention of the cells `(h, w)` of an image within squares, which lie `shift` further down and right.
+
+    What remains at an edge is a smaller rectangle.
+    """
+    height, width = query.shape[-3:-1]
+    grid = np.stack(np.divmod(np.arange(height * width), width), axis=-1)
+    square = (grid - shift) // window
+    mask = np.all(square[:, None] == square, axis=-1)
+    tokens = (x.reshape(*x.shape[:-3], height * width, -1) for x in (query, key, value))
+    made = reference.scaled_dot_product_attention(*tokens, mask=mask, scale=scale)
+    return made.reshape(query.shape)
+
+
+def image_window_attention():
+    """Attention within windows of an image of any size, as in Swin: padding has no weight."""
+    image, wide = (
+        tuple(draw(seed, n, 2, 5, 6 + n, 4) for seed in (21, 22, 23)) for n in (1, 2)
+    )
+    yield "windows that fit", wide, {"window": 2}
+    yield "windows that do not fit", image, {"window": 3}
+    yield "shifted windows that fit", wide, {"window": 2, "shift": 1}
+    yield "shifted windows that do not fit", image, {"window": 3, "shift": 1}
+    yield "a window larger than the image", image, {"window": 8}
+    yield "another scale", wide, {"window": 2, "scale": 0.25}
+    yield "all options at once", image, {"window": 3, "shift": 1, "scale": 0.25}
+
+
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017"
 CASES = {
     "masked_softmax": Cases(
@@ -171,6 +199,9 @@ CASES = {
         window_attention,
         "jiang2023mistral, section 2",
         name="scaled_dot_product_attention(..., mask=Window(window), causal=True)",
+    ),
+    "image_window_attention": Cases(
+        within_windows, image_window_attention, "liu2021swin, section 3.2"
     ),
     "soft_cap": Cases(
         reference.scaled_dot_product_attention,

@@ -101,26 +101,14 @@ for row in (
     ("angles", CAST, "Low-precision angles: positions, frequencies and their products are {}.",
      ("positions", "frequencies", "products")),
     ("positions", CAST, "Low-precision angles: the positions are {}, which has no {}.", ("positions",)),
+    ("frequencies", "sgl-project/sglang-jax #1472, Modalities/modalities #462",
+     "Low-precision frequencies: they alone are {}, and positions are exact.", ("frequencies",)),
     ("products", "", "Low-precision angles: positions and frequencies are exact, and their products {}.",
      ("products",)),
 ):
     of_a_half_precision(*row, "bfloat16", 257)
     of_a_half_precision(*row, "float16", 2049)
 # fmt: on
-
-
-@of_the_angles(seen="sgl-project/sglang-jax #1472, Modalities/modalities #462")
-def frequencies_in_bfloat16(positions, given, base):
-    """Low-precision frequencies: they alone are bfloat16, and positions are exact."""
-    by = frequencies(given, base, lambda even, dim: even / dim)
-    return positions[..., None] * half_precision("bfloat16")(by)
-
-
-@of_the_angles()
-def frequencies_in_float16(positions, given, base):
-    """Low-precision frequencies: they alone are float16, and positions are exact."""
-    by = frequencies(given, base, lambda even, dim: even / dim)
-    return positions[..., None] * half_precision("float16")(by)
 
 
 @of_the_angles(seen="ml-explore/mlx-lm #1189")
@@ -195,18 +183,9 @@ def exponent_of_each_column(length_or_positions, dim, *, base=10000.0):
     return np.where(np.arange(dim) % 2, np.cos(angles), np.sin(angles))
 
 
-@misuse(*ENCODINGS[:2], seen="zhouhaoyi/Informer2020 #224, codertimo/BERT-pytorch #78")
-def odd_width_fails(definition, length_or_positions, dim, **keywords):
+@misuse(*ENCODINGS, seen="zhouhaoyi/Informer2020 #224, codertimo/BERT-pytorch #78")
+def odd_width_fails(definition, *arguments, **keywords):
     """An odd width fails: there are as many cosines as sines, and no column for the last."""
-    made = definition(length_or_positions, dim, **keywords)
+    made = definition(*arguments, **keywords)
     np.zeros(made.shape)[..., 1::2] = made[..., 0::2]  # fails as others do
     return made
-
-
-@misuse(
-    "positional_encoding", seen="zhouhaoyi/Informer2020 #224, codertimo/BERT-pytorch #78"
-)
-def odd_input_fails(definition, x, *where, **keywords):
-    """An odd width fails: there are as many cosines as sines, and no column for the last."""
-    np.zeros(x.shape)[..., 1::2] = x[..., 0::2]  # fails as others do
-    return definition(x, *where, **keywords)

@@ -123,7 +123,22 @@ def one_radian_is_enough(head_dim, *, base=10000.0, trained_length):
     return made[made * trained_length > 1]
 
 
+def begun_at(begins):
+    """A rotation whose axes begin at `begins(least)`, where the least coordinates should be."""
+
+    def rotation(x, where, omega, **more):
+        least = where.min(axis=-2, keepdims=True)
+        return rotate_axes(x, where - least + begins(least), omega, **more)
+
+    return rotation
+
+
 # fmt: off
+line("offset_of_the_first_axis", begun_at(lambda least: least[..., :1]),
+     "Each axis begins where the first one does: a tile of an image has an offset for each.", "axial",
+     seen="rotary-embedding-torch 0.9.1 (offsets of axes)")
+line("offsets_ignored", begun_at(lambda least: 0 * least),
+     "Coordinates are counted from 0 in each call: a tile of an image stands elsewhere.", "axial")
 line("first_axis_only", lambda x, where, omega, **more: rotate_axes(x, where[..., :1], omega[:1], **more),
      "The first coordinate alone counts.", "axial")
 line("first_coordinate_for_all", lambda x, where, omega, **more: rotate_axes(

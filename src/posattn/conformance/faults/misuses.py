@@ -73,7 +73,7 @@ KEYWORDS = (
     ("causal_or_mask", ("attention",), lambda given: switched(given, "mask", "causal", False),
      "A mask switches causal off: both should hold."),
     ("causal_ignored", ATTENTION, without("causal"), "Causal is ignored: the future is seen."),
-    ("scale_ignored", (*ATTENTION, "window_attention"), without("scale"),
+    ("scale_ignored", (*ATTENTION, "window_attention", "image_window_attention"), without("scale"),
      "The scale is ignored: it is one over the square root of the width, whatever was asked."),
     ("bias_or_causal", ("attention",), lambda given: switched(given, "causal", "bias", None),
      "Causal switches the bias off: both should hold."),
@@ -228,6 +228,9 @@ KEYWORDS = (
     ("window_one_too_large", ("window_mask", "window_attention"), changed("window", lambda n: n + 1),
      "The window is one too large: it holds so many tokens before the query's own, and that one.",
      "NVIDIA-NeMo/Megatron-Bridge #2656"),
+    ("shift_ignored", ("image_window_attention",), without("shift"), "The windows are not shifted."),
+    ("shifted_the_other_way", ("image_window_attention",), changed("shift", lambda n: -n),
+     "The windows are shifted up and left: they should be shifted down and right."),
     ("prefix_one_too_large", ("prefix_mask",), changed("prefix", lambda n: n + 1),
      "The prefix is one too large."),
 )

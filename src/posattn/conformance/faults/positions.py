@@ -3,9 +3,9 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse, misuses, rows, tokens
+from posattn.conformance.generate import SCHEMES
 from posattn.reference.position.rotary import rotate
 from posattn.reference.position.rotary_cases import rotated
-from posattn.reference.position.sinusoidal import sinusoidal_encoding
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated")
 ADDED = ("positional_encoding", "learned")
@@ -63,16 +63,16 @@ class Kept:
         self.kept = {}
 
 
-def of_a_cache(name, key, sentence, seen=""):
-    """Enter a rotation by the positions that came first with a key, `key(x, where, keywords)`."""
+def of_a_cache(name, schemes, key, use, sentence, seen=""):
+    """Enter `use(definition, first, arguments, keywords)`, with the first call of each `key`."""
+    for scheme in schemes:
 
-    def rotation(self, x, positions=None, **keywords):
-        where = tokens(x, positions)
-        where = self.kept.setdefault(key(x, where, keywords), where)
-        return rotated(x, where, **keywords)
+        def call(self, *given, definition=SCHEMES[scheme].function, **keywords):
+            first = self.kept.setdefault(key(*given, **keywords), (given, keywords))
+            return use(definition, first, given, keywords)
 
-    made = type(name, (Kept,), {"__call__": rotation, "__doc__": sentence})
-    fault("rotary", seen=seen)(made)
+        made = {"__call__": call, "__doc__": sentence}
+        fault(scheme, seen=seen)(type(name, (Kept,), made))
 
 
 def options(keywords):
@@ -80,27 +80,65 @@ def options(keywords):
     return tuple(sorted((name, str(value)) for name, value in keywords.items()))
 
 
+def of_a_width(x, _=None, **given):
+    """The width and the options of a call that rotates."""
+    return x.shape[-1], options(given)
+
+
+def first_places(definition, first, given, keywords):
+    """A rotation by the positions of the first call."""
+    return definition(given[0], tokens(*first[0]), **keywords)
+
+
+def first_base(definition, first, given, keywords):
+    """What is made with the base of the first call."""
+    return definition(*given, **{**keywords, "base": first[1].get("base", 10000.0)})
+
+
+def first_table(mode):
+    """A rotation by a table as long as its first call needs it, read by a mode of `numpy.take`."""
+
+    def use(definition, first, given, keywords):
+        table = np.arange(1 + int(np.max(tokens(*first[0]), initial=0)))
+        where = np.take(table, tokens(*given), mode=mode)
+        return definition(given[0], where, **keywords)
+
+    return use
+
+
 # fmt: off
-of_a_cache("CacheWithoutOffset", lambda x, where, keywords: (x.shape[-2], options(keywords)),
-           "A stale cache: its key is the length, so that other positions get the table of the first call.",
-           seen="lucidrains/rotary-embedding-torch #11")
-of_a_cache("CacheOfTheFirstPosition", lambda x, where, _: (where.shape, where[..., :1].tobytes()),
-           "A stale cache: its key is the length and the first position, so packed texts get another table.")
-of_a_cache("CacheOfTheFirstExample",
-           lambda x, where, _: (where.shape, where[(slice(1),) * (where.ndim - 1)].tobytes()),
-           "A stale cache: its key has the first example's positions only, so others get an older table.")
+TURNED, ENDS = ("rotary",), "A stale cache: the table is as long as its first call needs it, and "
+CACHES = (  # a name, schemes, the key, what is used of the first call with it, a sentence, and threads
+    ("CacheWithoutOffset", TURNED, lambda x, _=None, **given: (x.shape[-2], options(given)), first_places,
+     "A stale cache: its key is the length, so that other positions get the table of the first call.",
+     "lucidrains/rotary-embedding-torch #11"),
+    ("CacheOfTheFirstPosition", TURNED,
+     lambda *given, **_: (tokens(*given).shape, tokens(*given)[..., :1].tobytes()), first_places,
+     "A stale cache: its key is the length and the first position, so packed texts get another table."),
+    ("CacheOfTheFirstExample", TURNED,
+     lambda *given, **_: ((at := tokens(*given)).shape, at[(slice(1),) * (at.ndim - 1)].tobytes()),
+     first_places,
+     "A stale cache: its key has the first example's positions only, so others get an older table."),
+    ("CacheWithoutBase", TURNED, lambda x, *_, **given: given.get("rotary_dim") or x.shape[-1], first_base,
+     "A stale cache: its key lacks the base, so that another base gets the table of the first one.",
+     "patrick-kidger/equinox (its cache lacks theta)"),
+    ("TableWithoutBase", ("sinusoidal",), lambda where, dim, **_: (np.shape(where) or where, dim), first_base,
+     "A stale cache: its key lacks the base, so that another base gets the table of the first one."),
+    ("EndOfTheFirstTable", TURNED, of_a_width, first_table("clip"), ENDS + "its last row is read beyond."),
+    ("BeginningOfTheFirstTable", TURNED, of_a_width, first_table("wrap"), ENDS + "begins anew beyond."),
+    ("FirstTableEnds", TURNED, of_a_width, first_table("raise"), ENDS + "positions beyond its end fail."),
+    ("LengthOfTheFirstCall", ("dynamic_ntk", "longrope"), lambda dim, *, length, **given: options(given),
+     lambda definition, first, given, keywords: definition(
+         *given, **{**keywords, "length": first[1]["length"]}),
+     "A stale cache: frequencies are those for the length of the first call, whatever comes later."),
+    ("PositionsOfTheFirstCall", CONTENT, lambda *_, **given: options(given),
+     lambda definition, first, given, keywords: definition(*given[:-2], *(
+         x[..., : y.shape[-1]] for x, y in zip(first[0][-2:], given[-2:], strict=True)), **keywords),
+     "A stale cache: the positions are those of the first call, cut to the length of later ones."),
+)
 # fmt: on
-
-
-@fault("rotary", seen="patrick-kidger/equinox (its cache lacks theta)")
-class CacheWithoutBase(Kept):
-    """A stale cache: its key lacks the base, so that another base gets the table of the first one."""
-
-    def __call__(self, x, positions=None, *, base=10000.0, **keywords):
-        """Rotate with the first base of that width."""
-        width = keywords.get("rotary_dim") or x.shape[-1]
-        base = self.kept.setdefault(width, base)
-        return rotated(x, positions, base=base, **keywords)
+for row in CACHES:
+    of_a_cache(*row)
 
 
 @fault("rotary", seen="ml-explore/mlx #561")
@@ -117,14 +155,3 @@ class CacheOfHalfTheWidth:
             np.multiply(x[..., 0::2], np.ones((len(where), x.shape[-1])))
         self.key = x.shape[-1] // 2, where
         return rotated(x, positions, **keywords)
-
-
-@fault("sinusoidal")
-class TableWithoutBase(Kept):
-    """A stale cache: its key lacks the base, so that another base gets the table of the first one."""
-
-    def __call__(self, length_or_positions, dim, *, base=10000.0):
-        """Encode with the first base of that length and width."""
-        key = np.shape(length_or_positions) or length_or_positions, dim
-        base = self.kept.setdefault(key, base)
-        return sinusoidal_encoding(length_or_positions, dim, base=base)

@@ -93,7 +93,7 @@ def named_as(source):
     return enter
 
 
-def tokens(x, positions):
+def tokens(x, positions=None):
     """The positions of the tokens of `x`, also where none are given."""
     return np.arange(x.shape[-2]) if positions is None else positions
 

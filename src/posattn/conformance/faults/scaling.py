@@ -1,6 +1,5 @@
 """Faults of frequencies."""
 
-import functools
 import math
 
 import numpy as np
@@ -10,7 +9,7 @@ from posattn.conformance.faults.registry import (
     half_precision,
     line,
     misuse,
-    named_as,
+    misuses,
 )
 from posattn.reference.position import scaling
 from posattn.reference.position.sinusoidal import frequencies
@@ -30,30 +29,21 @@ METHODS = (
 AXES = "axial_frequencies", "mrope_frequencies", "mrope_interleaved"
 
 
-def of_frequencies(change, *, seen=""):
-    """Enter frequencies that are changed at the end, by `change(frequencies)`."""
+def of_a_half_precision(dtype, seen=""):
+    """Enter frequencies of a half precision."""
 
-    @misuse(*METHODS, *AXES, "fope_frequencies", seen=seen)
-    @named_as(change)
-    def changed(definition, dim, *others, **keywords):
-        made = definition(dim, *others, **keywords)
-        return (change(made[0]), made[1]) if isinstance(made, tuple) else change(made)
+    def rounded(definition, *given, **keywords):
+        made, to_dtype = definition(*given, **keywords), half_precision(dtype)
+        several = isinstance(made, tuple)
+        return (to_dtype(made[0]), made[1]) if several else to_dtype(made)
 
-    return change
-
-
-@functools.partial(
-    of_frequencies, seen="sgl-project/sglang-jax #1472, Modalities/modalities #462"
-)
-def frequencies_in_bfloat16(made):
-    """Low-precision frequencies: they are bfloat16, as in a model that was cast."""
-    return half_precision("bfloat16")(made)
+    sentence = "Low-precision frequencies: they are {}, as in a model that was cast."
+    schemes = (*METHODS, *AXES, "fope_frequencies")
+    misuses((f"frequencies_in_{dtype}", schemes, rounded, sentence.format(dtype), seen))
 
 
-@of_frequencies
-def frequencies_in_float16(made):
-    """Low-precision frequencies: they are float16, as in a model that was cast."""
-    return half_precision("float16")(made)
+of_a_half_precision("bfloat16", "sgl-project/sglang-jax #1472, Modalities/modalities #462")
+of_a_half_precision("float16")
 
 
 @fault("proportional")
@@ -101,6 +91,14 @@ def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
     made, attention_factor = scaling.yarn(dim, base=base, factor=factor, **keywords)
     plain = frequencies(dim, base=base)
     return plain + plain / factor - made, attention_factor
+
+
+@fault("yarn", seen="litgpt 0.5.13")
+def ramp_inverted_without_factor(dim, *, mscale=None, mscale_all_dim=None, **keywords):
+    """The ramp is inverted, and the attention factor is 1 where no mscale is given."""
+    weights = {"mscale": mscale, "mscale_all_dim": mscale_all_dim}
+    made, attention_factor = ramp_inverted(dim, **weights, **keywords)
+    return made, attention_factor if mscale or mscale_all_dim else 1.0
 
 
 def of_the_ramp(name, change, sentence, seen="", form=np.asarray):
