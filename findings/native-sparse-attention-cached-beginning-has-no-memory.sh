@@ -14,7 +14,7 @@ here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 python3 -m venv "$here/venv"
 "$here/venv/bin/pip" install --quiet torch==2.13.0
-"$here/venv/bin/pip" install --quiet rotary-embedding-torch==0.9.1 local-attention==1.11.2 native-sparse-attention-pytorch==0.2.3
+"$here/venv/bin/pip" install --quiet tqdm==4.70.1 rotary-embedding-torch==0.9.1 local-attention==1.11.2 native-sparse-attention-pytorch==0.2.3
 cd "$here"
 "$here/venv/bin/python" -W ignore - 2>/dev/null <<'PY'
 import torch
