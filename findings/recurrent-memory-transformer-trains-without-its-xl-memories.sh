@@ -16,7 +16,7 @@ here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 python3 -m venv "$here/venv"
 "$here/venv/bin/pip" install --quiet torch==2.13.0
-"$here/venv/bin/pip" install --quiet recurrent-memory-transformer-pytorch==0.7.0
+"$here/venv/bin/pip" install --quiet packaging==26.4 recurrent-memory-transformer-pytorch==0.7.0
 cd "$here"
 "$here/venv/bin/python" -W ignore - 2>/dev/null <<'PY'
 import torch
