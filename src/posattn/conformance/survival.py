@@ -142,13 +142,13 @@ def forgotten(model):
     for kept in (1, 0):
         _, cache = model.in_calls(model.long[:, :SHORT], SHORT)
         layers = getattr(*cache.values(), "layers", ())
-        held = [x for one in layers for x in getattr(one, "recurrent_states", {}).values()]
+        held = (getattr(one, "recurrent_states", {}) for one in layers)
+        held = [x for states in held for x in states.values() if x is not None]
         if not held:
             raise Unasked("its cache has no states")
         for state in held:
             state.mul_(kept)
-        more = model.takes("use_cache", True)
-        ends.append(model(model.long[:, SHORT:], **cache, **more)[0])
+        ends.append(model(model.long[:, SHORT:], **cache)[0])
     yield ends
 
 
@@ -159,18 +159,20 @@ def swallowed(model, name, value):
 
 
 def after_bfloat16(model):
-    """A longer text in one pass, and the same by a copy with the same weights that read it in bfloat16."""
+    """A longer text read by two copies of a model, which share its weights; one has read it in bfloat16."""
     text, weights = model.long.repeat(1, COPIES), getattr(model.model, "parameters", tuple)
-    copied = Subject(deepcopy(model.model, {id(x): x for x in weights()}))
-    if copied.model is model.model:
+    right, other = (
+        Subject(deepcopy(model.model, {id(x): x for x in weights()})) for _ in range(2)
+    )
+    if other.model is model.model:
         raise Unasked("it cannot be copied")
     try:
-        want = model.whole(text)
+        want = right.whole(text)
     except Exception as error:
         raise Unasked(f"it cannot read {text.shape[-1]} tokens: {said(error)}") from None
     with suppress(Exception), torch.autocast(text.device.type, torch.bfloat16):
-        copied.whole(text)
-    yield want, copied.whole(text)
+        other.whole(text)
+    yield want, other.whole(text)
 
 
 def empty(model):
