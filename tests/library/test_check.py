@@ -36,6 +36,7 @@ from posattn.conformance.frameworks import detect, read
 from posattn.conformance.generate import SCHEMES
 from posattn.conformance.report import Run
 from tests.conftest import REFERENCE, TWINS
+from tests.library.conformance.threads.attention import in_windows
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
@@ -161,6 +162,32 @@ def restarts(at, before):
     return (at < before) | (at == 0)
 
 
+class Remembered:
+    """Angles of a rotation, offsets of keys, or a length, which are those of the first call."""
+
+    def __init__(self, mode="clip"):
+        self.mode, self.kept = mode, {}
+
+    def rotate(self, x, positions, base=10000.0):
+        """Read a table that has no row beyond the first call's last."""
+        omega = base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+        ends = self.kept.setdefault((len(omega), base), positions.max(initial=0))
+        angles = np.arange(ends + 1)[:, None] * omega
+        return gallery.rotated(x, np.take(angles, positions, axis=0, mode=self.mode))
+
+    def shaw(self, query, key, i, j, *, key_table):
+        """Look up the first call's offsets, of as many queries and keys."""
+        apart = self.kept.setdefault("", j[..., None, :] - i[..., None])
+        apart, m = apart[..., : i.shape[-1], : j.shape[-1]], len(key_table) // 2
+        rows = key_table[np.clip(apart, -m, m) + m]
+        return (rows @ query[..., None])[..., 0] * query.shape[-1] ** -0.5
+
+    def ntk(self, dim, *, length, base=10000.0, **options):
+        """Scale for the first length."""
+        length = self.kept.setdefault((dim, base), length)
+        return REFERENCE.dynamic_ntk(dim, base=base, length=length, **options)
+
+
 T5 = SCHEMES["t5"].function
 PLANTED = {  # causes of public threads, each as code of our own
     "maximum_begins_at_minus_50000": ("masked_softmax", of_50000),
@@ -182,6 +209,14 @@ PLANTED = {  # causes of public threads, each as code of our own
     "falls_only": ("document_mask", packed(lambda at, before: at < before)),
     "zeros_only": ("document_mask", packed(lambda at, before: at == 0)),
     "padding_of_packed_rows_seen": ("document_mask", packed(restarts, hides=False)),
+    "EndOfTheFirstTable": ("rotary", Remembered().rotate),
+    "FirstTableEnds": ("rotary", Remembered("raise").rotate),
+    "PositionsOfTheFirstCall": ("shaw", Remembered().shaw),
+    "LengthOfTheFirstCall": ("dynamic_ntk", Remembered().ntk),
+    "offsets_ignored": (
+        "axial",
+        lambda x, at, omega: gallery.rotated(x, (at - at.min(-2, keepdims=True)) @ omega),
+    ),
     "bias_not_in_decoding": ("t5", lambda i, j, **o: T5(i, j, **o) * (i.shape[-1] > 1)),
     "bias_from_the_start": ("t5", lambda i, j, **o: T5(counted(i), counted(j), **o)),
 }
@@ -199,10 +234,12 @@ def test_a_planted_cause_is_named(name):
     assert causes(report) == [name], f"{report}"
 
 
-def test_a_maximum_that_begins_too_high_is_named_in_attention():
-    attention = functools.partial(gallery.attend, of_50000)
-    report = check(attention, "attention", framework="numpy", skip="NaN")
-    assert causes(report) == ["maximum_begins_at_minus_50000"]
+@pytest.mark.parametrize(
+    ("way", "cause"), [(0, "shift_ignored"), (-1, "shifted_the_other_way")]
+)
+def test_windows_that_are_shifted_otherwise_are_named(way, cause):
+    shifted = functools.partial(in_windows, way=way)
+    assert causes(check(shifted, "image_window_attention", framework="torch")) == [cause]
 
 
 def test_a_fault_of_slopes_is_named_in_the_bias():

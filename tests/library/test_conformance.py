@@ -27,7 +27,7 @@ SCHEMA = jsonschema.Draft202012Validator(
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 # which no column has as a function of positions, or `test_steps` looks at
 FORMULAS = {"cache", "causal_mask", "prefix_mask", "ids_left_padding", "ids_packing"}
-FORMULAS |= {"state", "kimi_gates", "indexer", "document_mask"}
+FORMULAS |= {"state", "kimi_gates", "indexer", "document_mask", "image_window_attention"}
 of_the_columns = pytest.mark.parametrize(
     "scheme", [scheme for scheme in SCHEMES if scheme not in FORMULAS]
 )

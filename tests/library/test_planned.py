@@ -335,10 +335,16 @@ def test_a_number_of_the_scaling_is_named(said, built, cause):
 def test_another_method_of_scaling_is_named():
     vectors = planned(SAID | {"rope_scaling": YARN})
     llama3 = reference.llama3(128, base=5e5, factor=4.0, trained_length=32768)
+    yarn, _ = reference.yarn(128, base=5e5, factor=4.0, trained_length=32768)
     for frequencies, cause in (
         (llama3, "scaled_as_llama3"),
         (plain(128, 5e5), "scaling_ignored"),
         (plain(128, 1e4), "base_of_10000_alone"),
+        (plain(128, 5e5) * 1.25 - yarn, "ramp_inverted_alone"),
+        (
+            plain(128, 5e5) * np.where(yarn * 1.6 < plain(128, 5e5), 0.25, 1),
+            "ramp_rounded_alone",
+        ),
     ):
         report = report_on(vectors, frequencies=frequencies)
         assert report.causes[0].name == cause, f"{report}"

@@ -23,6 +23,12 @@ FAULTS = {  # the rows that differ, and the causes that are told
     "at once": ([LATER[0], WRITTEN[2]], [survival.AT_ONCE]),
     "empty": (WRITTEN, [survival.UNCACHED, survival.EMPTY]),
     "beams": (["beams"], [survival.UNCACHED]),
+    "alone": (WRITTEN, [survival.ALONE]),
+    "coarse": (["after a call in bfloat16"], []),
+    "state": (
+        [LATER[0], WRITTEN[2], "packed rows"],
+        [survival.FORGOTTEN, "A document sees those before it."],
+    ),
     "leak": (["packed rows"], ["A document sees those before it."]),
     "behind": (["packed rows"], ["A document sees those behind it."]),
     "future": (["with what follows", *LATER, *WRITTEN], []),
@@ -40,6 +46,7 @@ class Small(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embed, self.fault, self.longest = nn.Embedding(40, 16), fault, 0
+        self.table = torch.zeros(0)
 
     def forward(
         self, input_ids, attention_mask=None, position_ids=None, cache=None, use_cache=False
@@ -55,6 +62,10 @@ class Small(nn.Module):
         where = rows - begin * (fault == "from 0") if position_ids is None else position_ids
         if fault == "absolute":
             x = x + torch.sin(where[..., None] * torch.arange(1, 17))
+        if fault == "coarse":
+            if where.max() >= len(self.table):
+                self.table = torch.arange(where.max() + 1).to((x @ x.mT).dtype).float()
+            where = self.table[where]
         query = rotate(x, where)
         keys = torch.cat([held, torch.cat([query, x], -1)], 1)
         seen = torch.arange(begin + n) <= rows[:, None] + (fault == "future")
@@ -69,6 +80,14 @@ class Small(nn.Module):
         scores = (0.1 * query @ keys[..., :16].mT).masked_fill(~seen, -1e9)
         y = x + scores.softmax(-1) @ keys[..., 16:] + (fault == "kept") * self.longest
         made = SimpleNamespace(keys=keys, get_seq_length=lambda: 0 * len(keys))
+        if fault == "state":
+            there = 1 if attention_mask is None else attention_mask[:, -n:, None]
+            state = (x * there).cumsum(1)
+            state = state + cache.layers[0].recurrent_states[0] if n == 1 < begin else state
+            made.layers, y = (
+                [SimpleNamespace(recurrent_states={0: state[:, -1:]})],
+                y + state,
+            )
         if fault != "empty":
             made.get_seq_length = lambda: keys.shape[1]
         return SimpleNamespace(logits=y @ self.embed.weight.T, cache=made)
@@ -93,10 +112,13 @@ class Small(nn.Module):
             wrong = self.fault == "beams" and use_cache
             return SimpleNamespace(sequences=made, sequences_scores=scores + wrong)
         logits = []
-        for _ in range(max_new_tokens):
+        for step in range(max_new_tokens):
             done = 0 if cache is None else cache.get_seq_length()
+            if self.fault == "alone":
+                done, cache = (step > 0) * (tokens.shape[1] - 1), None
             where = (attention_mask.cumsum(-1) - 1).clamp(min=0)[:, done:]
-            out = self(tokens[:, done:], attention_mask, where, cache)
+            shown = attention_mask[:, done * (cache is None) :]
+            out = self(tokens[:, done:], shown, where, cache)
             cache = out.cache if use_cache else None
             logits.append(out.logits[:, -1])
             tokens = torch.cat([tokens, logits[-1].argmax(-1)[:, None]], 1)
@@ -124,6 +146,12 @@ def test_what_has_no_such_keyword_is_not_asked():
     told = {row.name: str(row) for row in survives(lambda tokens: decoder(tokens))}
     assert "not asked: it returns no cache" in told["prompt in chunks"]
     assert "not asked: it has no generate" in told["beams"]
+
+    right = Small()
+    rows = survives(lambda tokens, **lost: right(tokens).logits)
+    assert {row.name: row.cause for row in rows if not row.survives} == {
+        **dict.fromkeys(PADDED[:2], survival.NO_MASK), "packed rows": survival.NO_PLACES
+    }  # fmt: skip
 
     class Bare(Small):
         def forward(self, input_ids, cache=None, use_cache=False):

@@ -4,6 +4,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from inspect import isfunction
 from math import inf
 
 import torch
@@ -15,7 +16,7 @@ from posattn.conformance.subject import FIRST, LONG, NEW, SHORT, Subject, Unaske
 __all__ = ["Row", "survives"]
 
 SAME = 1e-4  # of the largest number, in float32
-ALONE = "Each token is written from the one before it alone: its cache is not read."
+ALONE = "Each token is written from the one before it only: the cache is not read."
 AT_ONCE = "Several tokens in a later call are wrong, and single ones right."
 COPIES = 12  # of a text: beyond position 256, after which bfloat16 skips some
 EMPTY = "The cache says that it holds nothing, so positions begin at 0."
@@ -142,13 +143,13 @@ def forgotten(model):
     for kept in (1, 0):
         _, cache = model.in_calls(model.long[:, :SHORT], SHORT)
         layers = getattr(*cache.values(), "layers", ())
-        held = [x for one in layers for x in getattr(one, "recurrent_states", {}).values()]
+        held = (getattr(one, "recurrent_states", {}) for one in layers)
+        held = [x for states in held for x in states.values() if x is not None]
         if not held:
             raise Unasked("its cache has no states")
         for state in held:
             state.mul_(kept)
-        more = model.takes("use_cache", True)
-        ends.append(model(model.long[:, SHORT:], **cache, **more)[0])
+        ends.append(model(model.long[:, SHORT:], **cache)[0])
     yield ends
 
 
@@ -159,18 +160,20 @@ def swallowed(model, name, value):
 
 
 def after_bfloat16(model):
-    """A longer text in one pass, and the same by a copy with the same weights that read it in bfloat16."""
+    """A longer text read by two copies of a model, which share its weights; one has read it in bfloat16."""
+    if isfunction(model.model):
+        raise Unasked("a function cannot be copied")
     text, weights = model.long.repeat(1, COPIES), getattr(model.model, "parameters", tuple)
-    copied = Subject(deepcopy(model.model, {id(x): x for x in weights()}))
-    if copied.model is model.model:
-        raise Unasked("it cannot be copied")
     try:
-        want = model.whole(text)
+        right, other = (
+            Subject(deepcopy(model.model, {id(x): x for x in weights()})) for _ in range(2)
+        )
+        want = right.whole(text)
     except Exception as error:
-        raise Unasked(f"it cannot read {text.shape[-1]} tokens: {said(error)}") from None
+        raise Unasked(f"no copy reads {text.shape[-1]} tokens: {said(error)}") from None
     with suppress(Exception), torch.autocast(text.device.type, torch.bfloat16):
-        copied.whole(text)
-    yield want, copied.whole(text)
+        other.whole(text)
+    yield want, other.whole(text)
 
 
 def empty(model):

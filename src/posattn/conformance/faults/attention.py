@@ -365,16 +365,9 @@ for row in WINDOWS:
 
 
 @misuse("image_window_attention", seen="swin_t of torchvision 0.28.0")
-def padding_of_windows_seen(definition, *heads, window, rolled=0, **keywords):
+def padding_of_windows_seen(definition, *heads, window, **keywords):
     """Padding that fills the last windows of an image gets weight: it should be hidden."""
     height, width = heads[0].shape[-3:-1]
     ends = [(0, 0), (0, 0), (0, -height % window), (0, -width % window), (0, 0)]
-    heads = (np.roll(np.pad(x, ends), (-rolled, -rolled), (-3, -2)) for x in heads)
-    made = definition(*heads, window=window, **keywords)
-    return np.roll(made, (rolled, rolled), (-3, -2))[..., :height, :width, :]
-
-
-@misuse("image_window_attention")
-def opposite_edges_meet(definition, *heads, shift=0, **keywords):
-    """Nothing is hidden in shifted windows: opposite edges of the image meet in one, and padding is seen."""
-    return padding_of_windows_seen(definition, *heads, rolled=shift, **keywords)
+    made = definition(*(np.pad(x, ends) for x in heads), window=window, **keywords)
+    return made[..., :height, :width, :]

@@ -167,6 +167,9 @@ line("window_ignored", lambda i, j, *, window: causal(i, j),
      "The window is ignored: all of the past is seen.", "window_mask")
 line("all_of_the_future_seen", lambda i, j, *, window: i[..., :, None] - j[..., None, :] < window,
      "All of the future is seen: the window is open on that side, and not causal.", "window_mask")
+line("near_future_hidden", lambda i, j, *, window: causal(i, j) | ~causal(i + window, j),
+     "Only a window of the future is hidden: the past has none, and what lies further ahead is seen.",
+     "window_mask", seen="huggingface/transformers #41184")
 line("windows", lambda i, j, *, size: causal(i, j) & (i[..., :, None] - j[..., None, :] < size),
      "A window, as in Mistral: a chunk does not move with the query.", "chunk_mask")
 line("chunks_ignored", lambda i, j, *, size: causal(i, j),

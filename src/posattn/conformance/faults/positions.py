@@ -125,7 +125,6 @@ CACHES = (  # a name, schemes, the key, what is used of the first call with it, 
     ("TableWithoutBase", ("sinusoidal",), lambda where, dim, **_: (np.shape(where) or where, dim), first_base,
      "A stale cache: its key lacks the base, so that another base gets the table of the first one."),
     ("EndOfTheFirstTable", TURNED, of_a_width, first_table("clip"), ENDS + "its last row is read beyond."),
-    ("BeginningOfTheFirstTable", TURNED, of_a_width, first_table("wrap"), ENDS + "begins anew beyond."),
     ("FirstTableEnds", TURNED, of_a_width, first_table("raise"), ENDS + "positions beyond its end fail."),
     ("LengthOfTheFirstCall", ("dynamic_ntk", "longrope"), lambda dim, *, length, **given: options(given),
      lambda definition, first, given, keywords: definition(

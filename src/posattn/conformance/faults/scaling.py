@@ -94,11 +94,11 @@ def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
 
 
 @fault("yarn", seen="litgpt 0.5.13")
-def ramp_inverted_without_factor(dim, *, mscale=None, mscale_all_dim=None, **keywords):
+def ramp_inverted_without_factor(dim, **keywords):
     """The ramp is inverted, and the attention factor is 1 where no mscale is given."""
-    weights = {"mscale": mscale, "mscale_all_dim": mscale_all_dim}
-    made, attention_factor = ramp_inverted(dim, **weights, **keywords)
-    return made, attention_factor if mscale or mscale_all_dim else 1.0
+    made, attention_factor = ramp_inverted(dim, **keywords)
+    given = keywords.get("mscale") or keywords.get("mscale_all_dim")
+    return made, attention_factor if given else 1.0
 
 
 def of_the_ramp(name, change, sentence, seen="", form=np.asarray):

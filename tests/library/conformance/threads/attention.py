@@ -1,12 +1,14 @@
 """Threads on attention and its masks, from their texts."""
 
+from functools import partial
+
 import numpy as np
 import torch
 
 from posattn.conformance import gallery
 from posattn.conformance.generate import SCHEMES
 from tests.conftest import REFERENCE
-from tests.library.conformance.examples import thread
+from tests.library.conformance.examples import right, thread
 
 thread("pytorch/pytorch #103749", "pytorch/pytorch #41508", scheme="attention",
        cause="empty_rows_are_nan")(gallery.attention_of_nan)  # fmt: skip
@@ -107,6 +109,14 @@ def bounds_that_are_inclusive(query_positions, key_positions, *, window):
     return (apart >= 0) & (apart <= window)
 
 
+@thread("huggingface/transformers #41184", scheme="window_mask", framework="torch",
+        cause="near_future_hidden")  # fmt: skip
+def both_diagonals_of_the_future(query_positions, key_positions, *, window):
+    """The future is filled first, and what lies beyond a diagonal of the window is taken back."""
+    ahead = key_positions[..., None, :] - query_positions[..., None]
+    return ~((ahead > 0) & (ahead <= window))
+
+
 @thread("NVIDIA-NeMo/Megatron-Bridge #5259", scheme="causal_mask", framework="torch",
         cause="aligned_to_the_start")  # fmt: skip
 def local_index_of_a_query(query_positions, key_positions):
@@ -185,3 +195,26 @@ def heads_joined_by_member(query, key, *others, **options):
     groups = key.shape[-3]
     split = made.reshape(made.shape[0], groups, -1, *made.shape[2:])
     return split.swapaxes(1, 2).reshape(made.shape)
+
+
+def in_windows(*heads, window, shift=0, scale=None, way=1, filled=False):
+    """Attention of the cells of an image in windows that are shifted some way, or filled with zeros."""
+    height, width = heads[0].shape[-3:-1]
+    if filled:
+        ends = (0, 0, 0, -width % window, 0, -height % window)
+        heads = [torch.nn.functional.pad(x, ends) for x in heads]
+    query, key, value = heads
+    cells = [(torch.arange(n) - way * shift) // window for n in query.shape[-3:-1]]
+    rows, columns = (x[:, None] == x for x in cells)
+    scores = torch.einsum("...abk,...cdk->...abcd", query, key)
+    scores = scores * (scale or query.shape[-1] ** -0.5)
+    hidden = ~(rows[:, None, :, None] & columns[None, :, None])
+    weights = scores.masked_fill(hidden, -torch.inf).flatten(-2).softmax(-1)
+    made = weights.unflatten(-1, hidden.shape[-2:])
+    made = torch.einsum("...abcd,...cdk->...abk", made, value)
+    return made[..., :height, :width, :]
+
+
+right("image_window_attention", "torch")(in_windows)
+thread("swin_t of torchvision 0.28.0", scheme="image_window_attention", framework="torch",
+       cause="padding_of_windows_seen")(partial(in_windows, filled=True))  # fmt: skip

@@ -28,13 +28,6 @@ def halves(x, angles):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def neighbors(x, angles):
-    """A turn of entries that are neighbors, which is right."""
-    cos, sin = np.cos(angles), np.sin(angles)
-    a, b = x[..., ::2], x[..., 1::2]
-    return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
-
-
 thread("AkiRusProd/numpy-transformer #1", scheme="positional_encoding",
        cause="wrong_axis")(gallery.encoding_along_the_batch)  # fmt: skip
 thread("Dao-AILab/flash-attention #288", "huggingface/transformers #25199",
@@ -115,7 +108,7 @@ def neighbors_by_halves(x, angles):
 def divided_by_frequencies(x, positions=None, *, base=10000.0):
     """A kernel that divides by wavelengths is given frequencies: positions are divided by them."""
     angles = places(x, positions)[..., None] / plain(x.shape[-1], base)
-    return neighbors(x, angles)
+    return gallery.rotated(x, angles)
 
 
 @thread("pie-project/pie #602", scheme="rotary", cause="across_the_whole_head", settings=HALF)  # fmt: skip
@@ -183,7 +176,7 @@ def output_stays_turned(x, positions, rotary_dim=None, base=10000.0, layout="int
 def one_table_for_all_layers(x, positions=None, *, base=10000.0):
     """One table, with the base 160000 of the compressed layers, serves the others too."""
     angles = places(x, positions)[..., None] * plain(x.shape[-1], 160000.0)
-    return neighbors(x, angles)
+    return gallery.rotated(x, angles)
 
 
 def by_axes(x, coordinates, frequencies):
@@ -197,6 +190,16 @@ def one_row_of_positions(x, coordinates, frequencies):
     """A kernel reads row 0 of positions of three rows, so height and width are lost."""
     first = np.repeat(coordinates[..., :1], len(frequencies), axis=-1)
     return of_a_part(x, by_axes(x, first, frequencies))
+
+
+@thread("rotary-embedding-torch 0.9.1 (offsets of axes)", scheme="axial",
+        cause="offset_of_the_first_axis", settings=HALF)  # fmt: skip
+def second_axis_from_the_table_of_the_first(x, coordinates, frequencies):
+    """The table of the first axis begins at its offset, and answers the second by its length."""
+    first, *others = np.moveaxis(coordinates, -1, 0)
+    moved = [other - other.min(-1, keepdims=True) + first.min(-1, keepdims=True)
+             for other in others]  # fmt: skip
+    return of_a_part(x, by_axes(x, np.stack([first, *moved], -1), frequencies))
 
 
 @right("axial", settings=HALF)
@@ -226,6 +229,24 @@ def pairs_within_the_part(x, positions=None, *, frequencies):
     return of_a_part(x, places(x, positions)[..., None] * turning)
 
 
+@thread("huggingface/optimum-neuron #848", scheme="rotary", settings=HALF,
+        cause="one_ahead_in_decoding")  # fmt: skip
+def incremented_once_more(x, positions=None, *, base=10000.0):
+    """A step of decoding adds 1 to positions that count the new token already."""
+    where = places(x, positions) + (x.shape[-2] == 1)
+    return halves(x, where[..., None] * plain(x.shape[-1], base))
+
+
+@thread("ml-explore/mlx #3494", "ml-explore/mlx #3795", "ml-explore/mlx #3949", scheme="rotary",
+        settings=HALF, cause="first_example_only_in_decoding")  # fmt: skip
+def one_row_written(x, positions=None, *, base=10000.0):
+    """The kernel for one token has a grid without the batch."""
+    made = halves(x, places(x, positions)[..., None] * plain(x.shape[-1], base))
+    if x.ndim > 2 and x.shape[-2] == 1:
+        made[1:] = 0
+    return made
+
+
 @thread("lablup/mlxcel #1324", scheme="rotary", settings=HALF, cause="rotated_twice")
 def doubled_unless_linear(x, positions=None, *, base=10000.0):
     """The scale of positions falls through to 2 where no linear scaling is asked for."""
@@ -240,4 +261,4 @@ def centered_in_each_call(x, positions=None, *, base=10000.0, gamma=0.4, scale_b
     where, d = places(x, positions), x.shape[-1]
     power = (where - len(where[..., :].T) // 2)[..., None] / scale_base
     fade = ((np.arange(0, d, 2) / d + gamma) / (1 + gamma)) ** power
-    return neighbors(x, where[..., None] * plain(d, base)) * np.repeat(fade, 2, -1)
+    return gallery.rotated(x, where[..., None] * plain(d, base)) * np.repeat(fade, 2, -1)

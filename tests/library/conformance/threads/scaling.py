@@ -6,11 +6,7 @@ import numpy as np
 
 from posattn.conformance import gallery
 from tests.library.conformance.examples import thread
-
-
-def plain(dim, base):
-    """The frequencies, which are right."""
-    return base ** (-np.arange(0, dim, 2) / dim)
+from tests.library.conformance.threads.rotations import plain
 
 
 def yarn_of(dim, base, factor, trained_length, turns=(32.0, 1.0), last=None, truncate=True):
@@ -103,6 +99,15 @@ def attention_factor_as_mscale(
     made = yarn_of(dim, base, factor, trained_length, (beta_fast, beta_slow))
     attention_factor = 0.1 * math.log(factor) + 1
     return made, 0.1 * attention_factor * math.log(factor) + 1
+
+
+@thread("litgpt 0.5.13", scheme="yarn", cause="ramp_inverted_without_factor",
+        settings={"truncate": True})  # fmt: skip
+def ramp_as_the_share_that_stays(dim, *, base=10000.0, factor, trained_length, **turns):
+    """The ramp is the share of the unscaled frequencies, and no mscale means a multiplier of 1."""
+    turns = turns["beta_fast"], turns["beta_slow"]
+    right = yarn_of(dim, base, factor, trained_length, turns)
+    return plain(dim, base) * (1 + 1 / factor) - right, 1.0
 
 
 @thread("unslothai/unsloth #10681", scheme="longrope", cause="long_too_early")
