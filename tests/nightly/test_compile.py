@@ -9,6 +9,7 @@ from torch import nn
 
 from posattn import torch as ours
 from posattn.torch.attention import query_tiles, tiled
+from tests.nightly.studies.schemes import Column
 
 pytestmark = [pytest.mark.usefixtures("unchecked")]
 
@@ -70,7 +71,12 @@ def waves(x):
 
 def slope(query_positions, key_positions):
     """A bias that is only a function, the same for all heads."""
-    return -0.1 * (query_positions[:, None] - key_positions).abs().float()
+    return -0.1 * abs(query_positions[:, None] - key_positions)
+
+
+def polar_key(kind):
+    """PoPE's keys, whose parameters begin without chance."""
+    return getattr(kind, "init", kind)(HEADS, WIDTH)
 
 
 class Shift(nn.Module):
@@ -102,55 +108,51 @@ def swin(kind):
     return layer(causal=False, bias=kind(HEADS, 3, 4))
 
 
-LAYERS = {
-    "plain": dict,
-    "norms": lambda: {
-        "head_dim": 6,
-        "use_bias": True,
-        "scale": 0.3,
-        "query_norm": nn.RMSNorm(6),
-        "key_norm": nn.RMSNorm(6),
-    },
-    "sinks": lambda: {"sinks": True},
-    "grouped": lambda: {"num_kv_heads": 2},
-    "attention of its own": lambda: {"attention": ours.scaled_dot_product_attention},
-    "sinks, cap, gate": lambda: {"sinks": True, "soft_cap": 2.0, "gate": True},
-    "Window": lambda: {"mask": ours.Window(3)},
-    "Chunk": lambda: {"mask": ours.Chunk(3)},
+LAYERS = {  # options of a layer in a column; test_jax_export.py and test_works_with.py take them, too
+    "plain": lambda c: {},
+    "sinks": lambda c: {"sinks": True},
+    "grouped": lambda c: {"num_kv_heads": 2},
+    "attention of its own": lambda c: {"attention": c.module.scaled_dot_product_attention},
+    "sinks, cap, gate": lambda c: {"sinks": True, "soft_cap": 2.0, "gate": True},
+    "Window": lambda c: {"mask": c.module.Window(3)},
+    "Chunk": lambda c: {"mask": c.module.Chunk(3)},
     # rotations
-    "rotate": lambda: {"rotate": ours.rotate},
-    "Rotary, partial": lambda: {
+    "rotate": lambda c: {"rotate": c.module.rotate},
+    "Rotary, partial": lambda c: {
         "head_dim": 6,
-        "rotate": ours.Rotary(layout="half", frequencies=[0.7, 0.1], attention_factor=1.2),
+        "rotate": c.module.Rotary(layout="half", frequencies=(0.7, 0.1), attention_factor=1.2),
     },
-    "rotations with parameters": lambda: {"rotate": nn.ModuleList([Shift(), Shift()])},
-    "Rotary": lambda: {"rotate": ours.Rotary()},
-    "xPos": lambda: {"rotate": (ours.xpos_query, ours.xpos_key)},
-    "PoPE": lambda: {"rotate": (ours.polar_query, ours.PolarKey(HEADS, WIDTH))},
+    "Rotary": lambda c: {"rotate": c.module.Rotary()},
+    "xPos": lambda c: {"rotate": (c.module.xpos_query, c.module.xpos_key)},
+    "PoPE": lambda c: {"rotate": (c.module.polar_query, polar_key(c.module.PolarKey))},
     # biases of positions
-    "ALiBi": lambda: {"bias": ours.ALiBi(HEADS)},
-    "function": lambda: {"bias": slope},
-    "T5Bias": lambda: {"bias": ours.T5Bias(HEADS, rng=rng())},
-    "KerpleLog": lambda: {"bias": ours.KerpleLog(HEADS, rng=rng())},
-    "KerplePower": lambda: {"bias": ours.KerplePower(HEADS, rng=rng())},
-    "Sandwich": lambda: {"bias": ours.sandwich_bias(HEADS, dim=4)},
-    "FIRE": lambda: {"bias": ours.FIRE(HEADS, hidden_dim=3, rng=rng())},
-    "TUPE": lambda: {"bias": ours.TUPEBias(64, DIM, HEADS, use_cls=True, rng=rng())},
+    "ALiBi": lambda c: {"bias": c.module.ALiBi(HEADS)},
+    "function": lambda c: {"bias": slope},
+    "T5Bias": lambda c: {"bias": c.make("T5Bias", HEADS)},
+    "KerpleLog": lambda c: {"bias": c.make("KerpleLog", HEADS)},
+    "KerplePower": lambda c: {"bias": c.make("KerplePower", HEADS)},
+    "Sandwich": lambda c: {"bias": c.module.sandwich_bias(HEADS, dim=4)},
+    "FIRE": lambda c: {"bias": c.make("FIRE", HEADS, hidden_dim=3)},
+    "TUPE": lambda c: {"bias": c.make("TUPEBias", 64, DIM, HEADS, use_cls=True)},
     # biases of content
-    "Shaw": lambda: {"bias": ours.ShawRelative(3, WIDTH, rng=rng())},
-    "Music Transformer": lambda: {
-        "bias": ours.RelativeGlobalAttention(64, HEADS, WIDTH, rng=rng())
+    "Shaw": lambda c: {"bias": c.make("ShawRelative", 3, WIDTH)},
+    "Music Transformer": lambda c: {"bias": c.make("RelativeGlobalAttention", 64, HEADS, WIDTH)},
+    "Transformer-XL": lambda c: {"bias": c.make("TransformerXLBias", DIM, HEADS)},
+    "DeBERTa, buckets": lambda c: {
+        "bias": c.make("DisentangledBias", 8, DIM, HEADS, same_row=True, bucketed_to=32)
     },
-    "Transformer-XL": lambda: {"bias": ours.TransformerXLBias(DIM, HEADS, rng=rng())},
-    "DeBERTa, buckets": lambda: {
-        "bias": ours.DisentangledBias(8, DIM, HEADS, same_row=True, bucketed_to=32, rng=rng())
-    },
-    "CoPE": lambda: {"bias": ours.CoPE(6, WIDTH, rng=rng())},
-    "DAPE": lambda: {"bias": ours.DAPE(HEADS, ours.KerpleLog(HEADS, rng=rng()), rng=rng())},
-    "StickBreaking": lambda: {"bias": ours.StickBreaking()},
-    "two biases": lambda: {"bias": [ours.ALiBi(HEADS), ours.ShawRelative(3, WIDTH, rng=rng())]},
+    "CoPE": lambda c: {"bias": c.make("CoPE", 6, WIDTH)},
+    "DAPE": lambda c: {"bias": c.make("DAPE", HEADS, c.make("KerpleLog", HEADS))},
+    "StickBreaking": lambda c: {"bias": c.module.StickBreaking()},
+    "two biases": lambda c: {"bias": [c.module.ALiBi(HEADS), c.make("ShawRelative", 3, WIDTH)]},
 }  # fmt: skip
-ROWS = {name: lambda made=made: layer(**made()) for name, made in LAYERS.items()} | {
+ROWS = {
+    name: lambda made=made: layer(**made(Column("torch", rng())))
+    for name, made in LAYERS.items()
+} | {
+    "norms": lambda: layer(head_dim=6, use_bias=True, scale=0.3, query_norm=nn.RMSNorm(6),
+        key_norm=nn.RMSNorm(6)),
+    "rotations with parameters": lambda: layer(rotate=nn.ModuleList([Shift(), Shift()])),
     "Swin": lambda: swin(ours.SwinBias),
     "Swin V2": lambda: swin(ours.SwinV2Bias),
     "LatentAttention": latent,

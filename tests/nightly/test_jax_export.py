@@ -8,30 +8,13 @@ from jax import export
 
 from posattn import jax as ours
 from tests.conftest import BOUND, draw, error
+from tests.nightly.studies.schemes import Column
+from tests.nightly.test_compile import DIM, HEADS, LAYERS
 
-DIM, HEADS, WIDTH = 8, 4, 2
 KEY = jax.random.key(0)
-SCHEMES = {
-    "none": {},
-    "rotary": {"rotate": ours.Rotary()},
-    "part": {"rotate": ours.Rotary(frequencies=(1.0,), layout="half")},
-    "xPos": {"rotate": (ours.xpos_query, ours.xpos_key)},
-    "ALiBi": {"bias": ours.ALiBi(HEADS)},
-    "T5": {"bias": ours.T5Bias.init(KEY, HEADS)},
-    "KERPLE log": {"bias": ours.KerpleLog.init(KEY, HEADS)},
-    "KERPLE power": {"bias": ours.KerplePower.init(KEY, HEADS)},
-    "FIRE": {"bias": ours.FIRE.init(KEY, HEADS)},
-    "Sandwich": {"bias": ours.sandwich_bias(HEADS, dim=4)},
-    "Swin": {"bias": ours.SwinBias.init(KEY, HEADS, 4, 4)},
-    "TUPE": {"bias": ours.TUPEBias.init(KEY, 16, DIM, HEADS)},
-    "Shaw": {"bias": ours.ShawRelative.init(KEY, 4, WIDTH)},
-    "Music": {"bias": ours.RelativeGlobalAttention.init(KEY, 16, HEADS, WIDTH)},
-    "Transformer-XL": {"bias": ours.TransformerXLBias.init(KEY, DIM, HEADS)},
-    "DeBERTa": {"bias": ours.DisentangledBias.init(KEY, 4, DIM, HEADS)},
-    "sinks": {"sinks": True, "soft_cap": 2.0, "gate": True},
-    "StickBreaking": {"bias": ours.StickBreaking()},
-    "CoPE": {"bias": ours.CoPE.init(KEY, 6, WIDTH)},
-}  # fmt: skip
+SCHEMES = {name: made(Column("jax", KEY)) for name, made in LAYERS.items()}
+SCHEMES["Swin"] = {"bias": ours.SwinBias.init(KEY, HEADS, 4, 4)}
+SCHEMES["PoPE"]["num_kv_heads"] = HEADS  # of which each has phases
 
 
 def numbers(seed, *shape):
@@ -55,7 +38,9 @@ def exported(function, *shapes, constraints=()):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_one_program_serves_a_layer_at_all_lengths(unchecked, name):
-    layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, num_kv_heads=2, **SCHEMES[name])
+    layer = ours.MultiHeadAttention.init(
+        KEY, DIM, HEADS, **{"num_kv_heads": 2} | SCHEMES[name]
+    )
 
     def attend(x):
         return layer(x, causal=True)
@@ -67,7 +52,7 @@ def test_one_program_serves_a_layer_at_all_lengths(unchecked, name):
 
 
 def test_one_program_serves_attention_at_all_lengths(unchecked):
-    bias = ours.ALiBi(HEADS), SCHEMES["T5"]["bias"]
+    bias = ours.ALiBi(HEADS), SCHEMES["T5Bias"]["bias"]
 
     def attend(query, key, value, mask):
         return ours.scaled_dot_product_attention(
@@ -109,7 +94,7 @@ ON_DEVICE = {
     "Rotary": lambda x, n: ours.Rotary(frequencies=(1.0, 0.5))(x),
     "PositionalEncoding": lambda x, n: ours.PositionalEncoding(DIM)(x),
     "length_mask": lambda x, n: ours.length_mask(n, 5),
-    "layer": lambda x, n: ours.MultiHeadAttention.init(KEY, DIM, 2, **SCHEMES["rotary"])(x, causal=True),
+    "layer": lambda x, n: ours.MultiHeadAttention.init(KEY, DIM, 2, **SCHEMES["Rotary"])(x, causal=True),
 }  # fmt: skip
 
 

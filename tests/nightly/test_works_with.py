@@ -12,7 +12,15 @@ from functools import partial
 import pytest
 
 SCHEMES = ("Rotary", "ALiBi", "T5Bias", "FIRE", "StickBreaking", "CoPE", "sinks")
-DIM, HEADS, LENGTH = 8, 2, 6
+DIM, HEADS, LENGTH = 8, 4, 6
+
+
+def options(column, rng, scheme):
+    """Those of a layer, as test_compile.py has them."""
+    from tests.nightly.studies.schemes import Column
+    from tests.nightly.test_compile import LAYERS
+
+    return LAYERS[scheme](Column(column, rng))
 
 
 def layer_in_torch(scheme):
@@ -20,14 +28,8 @@ def layer_in_torch(scheme):
 
     import posattn.torch as ours
 
-    torch.manual_seed(0)
-    options = {
-        "Rotary": lambda: {"rotate": ours.Rotary()},
-        "CoPE": lambda: {"bias": ours.CoPE(16, DIM // HEADS)},
-        "StickBreaking": lambda: {"bias": ours.StickBreaking()},
-        "sinks": lambda: {"sinks": True},
-    }.get(scheme, lambda: {"bias": getattr(ours, scheme)(HEADS)})
-    return ours.MultiHeadAttention(DIM, HEADS, **options())
+    rng = torch.Generator().manual_seed(0)
+    return ours.MultiHeadAttention(DIM, HEADS, rng=rng, **options("torch", rng, scheme))
 
 
 def sequence_in_torch(length=LENGTH):
@@ -117,14 +119,7 @@ def layer_in_jax(scheme):
     import posattn.jax as ours
 
     rng = jax.random.key(0)
-    options = {
-        "Rotary": lambda: {"rotate": ours.Rotary()},
-        "ALiBi": lambda: {"bias": ours.ALiBi(HEADS)},
-        "CoPE": lambda: {"bias": ours.CoPE.init(rng, 16, DIM // HEADS)},
-        "StickBreaking": lambda: {"bias": ours.StickBreaking()},
-        "sinks": lambda: {"sinks": True},
-    }.get(scheme, lambda: {"bias": getattr(ours, scheme).init(rng, HEADS)})
-    return ours.MultiHeadAttention.init(rng, DIM, HEADS, **options())
+    return ours.MultiHeadAttention.init(rng, DIM, HEADS, **options("jax", rng, scheme))
 
 
 def sequence_in_jax():
@@ -204,7 +199,7 @@ def test_every_scheme_works_with_the_tool(tool, tmp_path):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     workers = [
         subprocess.Popen(
-            [sys.executable, __file__, tool, str(rank), str(tmp_path / "meet")],
+            [sys.executable, "-m", __name__, tool, str(rank), str(tmp_path / "meet")],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=os.environ | {"XLA_FLAGS": flags},
         )
