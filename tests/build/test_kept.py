@@ -39,7 +39,7 @@ def test_cells_run_again_only_when_they_or_what_they_use_has_changed(monkeypatch
     def printed(source="print(1)", page="one"):
         made = new_notebook(cells=[new_code_cell(source)])
         config = SimpleNamespace(book_page="one", kernel_imports=[])
-        env = SimpleNamespace(docname=page, config=config)
+        env = SimpleNamespace(docname=page, config=config, metadata={page: {}})
         env.note_reread = lambda: ran.append(page)
         kernels.execute(env, tmp_path, made, ".", 9)
         return "".join(output.text for output in made.cells[0].outputs)

@@ -5,11 +5,9 @@ number, a pasted number names the cell that computed it and links to it, and the
 does not show stand folded at the end of the page.
 """
 
-from functools import lru_cache
 from html import escape
-from pathlib import Path
+from typing import NamedTuple
 
-import nbformat
 from docutils import nodes
 from myst_nb.ext.glue.roles import PasteTextRole
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -31,38 +29,33 @@ def is_cell(node, *tags, visible=False):
     )
 
 
+class Cell(NamedTuple):
+    """A cell that the build ran: its number on its page, its code, its tags, and what it glues."""
+
+    number: int
+    source: str
+    tags: list
+    glued: list
+
+    @property
+    def hidden(self):
+        """Whether the text does not show the code."""
+        return bool(HIDDEN & {*self.tags})
+
+
 def cells(env, docname):
-    """The code cells of a page as MyST-NB wrote them when it ran the page, by their place among all cells."""
-    path = Path(env.mystnb_config.output_folder, f"{docname}.ipynb")
-    return read(path, path.stat().st_mtime_ns) if path.is_file() else {}
-
-
-@lru_cache(maxsize=8)
-def read(path, time):
-    """The code cells of a notebook, each with its number."""
-    found = {}
-    for place, cell in enumerate(nbformat.read(path, as_version=4).cells):
-        if cell.cell_type == "code":
-            cell.metadata.number = len(found) + 1
-            found[place] = cell
-    return found
-
-
-def is_hidden(cell):
-    """Whether the text does not show the code of a cell."""
-    return bool(HIDDEN & set(cell.metadata.get("tags", ())))
+    """The cells of a page by their place among all cells, as the build noted them when it ran the page."""
+    return env.metadata[docname].get("cells", {})
 
 
 def head(cell):
     """The bar of a cell: what it is, and its number as a link to itself."""
-    number, tags = cell.metadata.number, cell.metadata.get("tags", ())
-    name = next((NAMES[tag] for tag in NAMES if tag in tags), "")
-    if is_hidden(cell) and (glued := cell.metadata.get("glued")):
-        name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in glued)
-    return html(
-        f'<p class="cell-head"><span>{name}</span> '
-        f'<a href="#cell-{number}" aria-label="Link to cell {number}">cell {number}</a></p>'
-    )
+    name = next((NAMES[tag] for tag in NAMES if tag in cell.tags), "")
+    if cell.hidden and cell.glued:
+        name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in cell.glued)
+    label = f'aria-label="Link to cell {cell.number}"'
+    link = f'<a href="#cell-{cell.number}" {label}>cell {cell.number}</a>'
+    return html(f'<p class="cell-head"><span>{name}</span> {link}</p>')
 
 
 class Number(PasteTextRole):
@@ -90,15 +83,15 @@ class ShowOrigins(SphinxPostTransform):
         here = cells(self.env, self.env.docname)
         for node in self.document.findall(is_cell):
             cell = here[node["cell_index"]]
-            if not is_hidden(cell):
-                node["ids"].append(f"cell-{cell.metadata.number}")
-                if "compare" in cell.metadata.get("tags", ()):  # what it prints is enough
+            if not cell.hidden:
+                node["ids"].append(f"cell-{cell.number}")
+                if "compare" in cell.tags:  # what it prints is enough
                     node[0] = fold("", node[0], classes=["check"], summary=COMPARED)
                 node.insert(0, head(cell))
         for mark in list(self.document.findall(nodes.inline)):
             if "glued" in mark:
                 self.mark(mark)
-        hidden = [cell for cell in here.values() if is_hidden(cell)]
+        hidden = [cell for cell in here.values() if cell.hidden]
         if hidden:
             self.document.next_node(nodes.section).append(behind(hidden))
 
@@ -107,10 +100,8 @@ class ShowOrigins(SphinxPostTransform):
         if isinstance(mark.parent.parent, nodes.reference):
             return
         page, name = mark["page"], mark["glued"]
-        made = (
-            c for c in cells(self.env, page).values() if name in c.metadata.get("glued", ())
-        )
-        number = next((cell.metadata.number for cell in made), None)
+        made = (c for c in cells(self.env, page).values() if name in c.glued)
+        number = next((cell.number for cell in made), None)
         if number is None:
             return
         there, of_page = "", ""
@@ -133,7 +124,7 @@ def behind(hidden):
     for cell in hidden:
         code = nodes.literal_block(cell.source, cell.source, language="python")
         source = nodes.container("", code, classes=["cell_input"])
-        name = f"cell-{cell.metadata.number}"
+        name = f"cell-{cell.number}"
         shown += nodes.container("", head(cell), source, classes=["cell"], ids=[name])
     return shown
 

@@ -28,6 +28,7 @@ from sphinx.util import logging
 from traitlets.config import Config
 
 from . import kept
+from .cells import Cell
 
 # on macOS system libraries may hang in a fork
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
@@ -126,8 +127,8 @@ def execute(env, folder, notebook, cwd, timeout, **options):
 
     Where one page is built, the words of the others are enough to refer to them: they are read again later.
     """
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    sources, result = [cell.source for cell in cells], ExecutionResult(notebook, "", 0.0)
+    cells = [item for item in enumerate(notebook.cells) if item[1].cell_type == "code"]
+    sources, result = [cell.source for _, cell in cells], ExecutionResult(notebook, "", 0.0)
     known = kept.load(folder, sources)
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     if known is None and env.config.book_page not in ("", env.docname):
@@ -139,15 +140,18 @@ def execute(env, folder, notebook, cwd, timeout, **options):
         known = [*run(sources, cwd, timeout)]
         if known and isinstance(known[-1], str):
             logger.warning(known.pop(), type="cell", location=env.docname)
+            known += [([], {})] * (len(cells) - len(known))
         else:
             place = kept.place(folder, sources)
             part = place.with_suffix(".part")
             part.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(pickle.dumps(known))
             part.replace(place)
-    for number, (cell, (shown, _)) in enumerate(zip(cells, known, strict=False), 1):
+    noted = env.metadata[env.docname]["cells"] = {}
+    for number, ((at, cell), (shown, _)) in enumerate(zip(cells, known, strict=True), 1):
         cell.outputs, cell.execution_count = shown, number
-        cell.metadata["glued"] = [*kept.glued(shown)]
+        tags = cell.metadata.get("tags", [])
+        noted[at] = Cell(number, cell.source, tags, [*kept.glued(shown)])
     return result
 
 
