@@ -9,7 +9,8 @@ from posattn.__main__ import main
 from posattn.configs import plan
 from posattn.configs.forms import both_forms, write_keys
 from posattn.configs.rotation import OUTSIDE, TRAINED
-from posattn.conformance.engines import ENGINES, RUNS, reading
+from posattn.configs.shrunk import shrunk
+from posattn.conformance.engines import ENGINES, RUNS, misread, reading
 from tests.records import FILES, stored
 
 RECORDS = Path(__file__).parents[2] / "docs" / "_records"
@@ -38,6 +39,11 @@ def test_each_line_is_what_its_record_shows(engine, line):
         )
         prints = record["verdict"]
     assert line["shows"] in prints
+    if "absent" in line:
+        assert line["shows"].endswith(f"base {line['absent']['rope_theta']:g}")
+    if kind == "twins" and "reads" in line:
+        small = plan(shrunk(stored(line["fact"]), 256))
+        assert misread(line["reads"], small)[1] in prints
     assert RUNS[line["seen"]] == [record["version"], record["date"]]
     assert line.get("families") or line.get("method") or line.get("if"), engine
 
