@@ -95,6 +95,16 @@ def test_both_forms_have_the_plan_of_one(name):
         assert plan(left) == plan(config), form
 
 
+def test_the_older_form_of_a_nested_file_is_that_of_its_full_layers():
+    old = stored("olmo-3.1-32b")
+    base = {"rope_theta": old.pop("rope_theta")}
+    kinds = {"full_attention": old.pop("rope_scaling") | base}
+    kinds["sliding_attention"] = {"rope_type": "default"} | base
+    both = both_forms(old | {"rope_parameters": kinds})
+    left = {key: value for key, value in both.items() if key != "rope_parameters"}
+    assert plan(left) == plan(stored("olmo-3.1-32b"))
+
+
 def test_the_command_tells_of_an_engine_and_writes_keys(tmp_path, capsys):
     old, new = tmp_path / "config.json", tmp_path / "both.json"
     config = saved("phi-4-mini") | {"dtype": "float32"}

@@ -93,6 +93,7 @@ SLOWED |= {"rope_scaling_orig_ctx_len": 32, "rope_scaling_yarn_beta_fast": 16.0}
 PHI3_HALF, HALF = PHI3 | {"partial_rotary_factor": 0.5}, {"rope_dimension_count": 2}
 HEADERS = {
     "Llama": (LLAMA, HEAD, {}),
+    "the width's share": (LLAMA | {"head_dim": None}, HEAD, {}),
     "Qwen 2": (LLAMA | {"model_type": "qwen2"}, HEAD, {}),
     "Qwen 3": (LLAMA | {"model_type": "qwen3"}, HEAD, {}),
     "SmolLM3": (SMOLLM3, HEAD, {}),
