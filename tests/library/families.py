@@ -22,6 +22,9 @@ WRITTEN = Path(__file__).with_name("families.txt")
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6}
 MORE = {"num_key_value_heads": 2, "rope_theta": 1e4, "sliding_window": 8}
 MORE["rms_norm_eps"] = 1e-6
+INDEXED = {"rope_theta": 1e4, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-6}
+INDEXED |= {"indexer_n_heads": 2, "indexer_head_dim": 64, "indexer_budget": 64}
+INDEXED["indexer_compress_ratio"] = 4
 KINDS = {"": {"full_attention": {}, "sliding_attention": {}}}
 KINDS |= {
     name: told.get("kinds", KINDS[""])
@@ -51,6 +54,7 @@ def givens(name):
     each = {"layer_types": (6 * [*KINDS.get(name, KINDS[""])])[:6]}
     yield from ({}, SIZES, SIZES | MORE, SIZES | each, SIZES | MORE | each)
     yield from (SIZES | {"num_key_value_heads": few} for few in (2, 4))
+    yield SIZES | {"num_key_value_heads": 2} | INDEXED
     for file in FILES.values():
         parts = file, file.get("text_config", {})
         yield from (part for part in parts if part.get("model_type") == name)
