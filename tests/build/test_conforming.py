@@ -38,3 +38,11 @@ def test_every_failure_has_a_reason_that_anybody_can_run(name):
 
 def test_no_record_is_left_of_a_library_that_is_not_asked():
     assert sorted(FOUND) == sorted(LIBRARIES)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_badge_counts_all_checks(name, site):
+    checks = FOUND[name]["checks"]
+    passed, run = (sum(check[key] for check in checks) for key in ("passed", "run"))
+    badge = (site / "badges" / f"{name}.svg").read_text("utf-8")
+    assert f"{passed} of {run} attention vectors" in badge

@@ -55,7 +55,9 @@ HEARD = {x: {"writes": f" {x}!", "loss": [k, 4.5, 14]} for k, x in enumerate("ab
 GIVEN["booth"] = {"prompt": "A,", "every": 128, "sound": HEARD.pop("a"), "faults": HEARD}
 GIVEN["tiles"] = {"rows": LOWER, "values": [8.0, 6, 4, 9, 3, 1], "size": 2, "first": 1}
 GIVEN["ring"] = {"workers": 4, "balanced": reference.balanced_order(16, 4).tolist()}
-WALL = {name: atlas.scores(name) for name in ("rotary", "sinusoidal", "T5", "Swin")}
+WALL = {
+    name: atlas.scores(name) for name in ("rotary", "sinusoidal", "T5", "Swin", "ALiBi")
+}
 MAPS = np.stack([figures.score_map(x).axes[0].images[0].get_array() for x in WALL.values()])
 SHADES = np.rint(11 * MAPS).astype(np.uint8)
 GIVEN["wall"] = {"chips": ["no parameters"], "maps": b64encode(compress(SHADES)).decode()}
@@ -486,6 +488,7 @@ def test_the_state_is_that_of_the_library(page, gate, corrects, back, count):
         shows(page, "state", f"answer-{x}", state[0, x], 5.1e-3)
     if not count:
         assert "says nothing" in page.inner_text(".explorer-state .said")
+        assert page.locator(".explorer-state :is(.erased, .written)").count() == 0
 
 
 def test_keys_tell_the_state_another_fact(page):
@@ -547,7 +550,7 @@ def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
     page.evaluate("scrollTo(0, 1e6)")
     assert page.locator("#explorer-wall-shift").bounding_box()["y"] >= 0  # it sticks
     page.locator("#explorer-wall-chip-0").check()
-    assert page.locator(".explorer-wall .dim").all_inner_texts() == ["T5", "Swin"]
+    assert page.locator(".explorer-wall .dim").all_inner_texts() == ["T5", "Swin", "ALiBi"]
     assert page.inner_text(".explorer-wall .said").endswith("; 2 fit")
     tile = page.locator(".explorer-wall a").nth(1)
     tile.hover()
@@ -574,15 +577,26 @@ def test_keys_move_a_slider_and_choose_a_scheme(page):
 
 SAID = {  # when a page opens, and after all sliders were pressed
     "biases": "ALiBi, slope 1/32: a key 11 back gets \u22120.34 added and 0.0222 of the weight.",
-    "caches": "bites is token 3. KiB in one layer: d0 3.4, d1 12.",
+    "caches": "the is token 4, and the window drops dog. KiB in one layer: d0 4.5, d1 12.",
     "dials": "0 of 64 lost\nneighbors 57\u00b0 apart in pair 0\n0 slowed",
     "induction": "Step 75: layer 1, head 1 gives 0.25 to what followed last time. Loss 3.00.",
     "pairs": "Position 8 is 001000 in binary. Pair 0 has completed 1.27 circles.",
-    "pull": "Weights 0.71, 0.15, 0.13, gradient 0.205 of at most 0.25.",
+    "pull": "Weights 0.22, 0.65, 0.13, gradient 0.229 of at most 0.25.",
     "ring": "time 32 of 64: a step takes as long as its busiest worker",
     "rotary": "Query at 9, key at 5: rotary score \u22120.3966, additive score 0.2744.",
     "state": "Whom does the dog bite? cat 0.99.",
-    "wall": "2 of 4 stand still, \u2260 2 change with the absolute position",
+    "tiles": "query 2\nmaximum\nln 1 \u2192 ln 5 = 1.61\n",
+    "wall": "3 of 5 stand still, \u2260 2 change with the absolute position",
+}
+ENDS = {  # of axes and rows
+    "biases": ["0", "distance", "127"],
+    "booth": ["128", "tokens read", "384"],
+    "dials": [
+        "pair 0, the fastest",
+        "shaded: seen in training; red: never seen",
+        "pair 63",
+    ],
+    "induction": ["0", "step", "150"],
 }
 LABELS = "all => all.map((one) => one.ariaLabel)"
 READ = "all => Object.fromEntries(all.map((one) => [one.id.slice(9), one.ariaValueText]))"
@@ -595,12 +609,13 @@ def test_what_is_said_aloud_is_what_is_shown(page):
         "dog, place 5 of 5, output another",
         "bites, place 3 of 5, output another",
     ]
-    page.press(".grip", "ArrowLeft")
+    for _ in range(20):
+        page.press(".grip", "ArrowLeft")
     read = [page.get_attribute(".grip", f"aria-value{name}") for name in ("text", "now")]
-    assert read == ["95 degrees, length 0.50", "95"]
+    assert read == ["190 degrees, length 0.50", "190"]
     for slider in page.locator("[type=range]").all():
         slider.press("ArrowRight")
-    move(page, "caches-tokens", 2)
+    move(page, "caches-tokens", 3)
     move(page, "state-gate", 99)
     digits = page.locator(".bit").evaluate_all(LABELS)
     assert digits == [f"{int(n == 3)}, digit of {32 >> n - 1}" for n in range(1, 7)]
@@ -611,8 +626,11 @@ def test_what_is_said_aloud_is_what_is_shown(page):
     assert told["says-length"] == "4,096"
     assert told["ring-step"] == "2 of 4"
     for name, wanted in SAID.items():
-        said = page.inner_text(f".explorer-{name} .said")
-        assert said.startswith(wanted), f"{name}: {said}"
+        said = page.inner_text(f".explorer-{name} [role=status]")
+        assert wanted in said, name
+    for name, wanted in ENDS.items():
+        ends = page.locator(f".explorer-{name} :is(.under span, .ends small)")
+        assert ends.all_inner_texts()[:3] == wanted
 
 
 def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):

@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from tests.conftest import BOUND, REFERENCE, draw, error
+from tests.conftest import REFERENCE
 from tests.library.test_biases import FAR, dtype_of
 
 # minus the exponents of the slopes, as published
 KNOWN = {
     1: [8],
     8: [1, 2, 3, 4, 5, 6, 7, 8],
-    12: [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5],
+    14: [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5],
     16: [h / 2 for h in range(1, 17)],
 }
 # what each number may be off, in its own size, up to 2**20: the slope, the product, the rounding
@@ -33,23 +33,6 @@ def test_numbers_are_exact_to_the_last_digits(twin):
     slopes = REFERENCE.alibi_slopes(12)[:, None, None]
     want = -slopes * abs(places - places[:, None])
     assert (np.abs(got - want) <= ROUNDINGS[twin.dtype] * np.abs(want)).all()
-
-
-def test_only_causal_attention_may_drop_the_query_position(column):
-    """Programs add slope * j: a constant per row apart, but for keys of the future."""
-    n, slopes = 6, REFERENCE.alibi_slopes(3)[:, None, None]
-    q, k = column.array(draw(220, 3, n, 4)), column.array(draw(221, 3, n, 4))
-    program = column.array(slopes * np.arange(n) + np.zeros((3, n, n)))
-
-    def apart(**options):
-        ours, theirs = (
-            column.numpy(column.attention_weights(q, k, bias=bias, **options))
-            for bias in (column.ALiBi(3, **dtype_of(column)), program)
-        )
-        return error(ours, theirs)
-
-    assert apart(causal=True) <= BOUND["float64"]
-    assert apart() > 0.1
 
 
 def test_jax_biases_of_equal_arguments_share_a_compilation(jax_single):

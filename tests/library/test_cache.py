@@ -54,7 +54,7 @@ def test_rejected_drafts_leave_no_trace(column):
         assert error(got, want) <= 1e-12
 
 
-def test_trim_refuses_what_is_gone(column):
+def test_trim_refuses_what_is_gone(column, monkeypatch):
     layer, x = make(column), column.array(draw(911, 2, N, DIM))
     _, cache = layer(x, cache=room(column))
     for n in (8, -1):
@@ -63,7 +63,10 @@ def test_trim_refuses_what_is_gone(column):
     _, ring = layer(x, cache=room(column, window=6))
     with pytest.raises(ValueError, match="window of 6 has wrapped"):
         ring.trim(1)
-    assert ring.trim(0).window == 6
+    monkeypatch.setattr("posattn.torch.attention.cache.readable", lambda x: False)
+    kept = ring.trim(0)
+    assert kept.window == 6
+    assert np.isfinite(column.numpy(kept.value)).all()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,9 @@ def test_a_mask_of_the_call_hides_slots_as_well(column):
 ODD = [[0, 1, 1, 1, 2, 3, 3], [5, 3, 4, 0, 0, 9, 2]], [[0, 1, 2, 20, 21, 21, 40]] * 2
 
 
-@pytest.mark.parametrize("where", [*ODD, [[-1, -1, 4, 4, 2, 2, 9], [7, 7, 0, 9, -1, 3, 3]]])
+@pytest.mark.parametrize(
+    "where", [*ODD, [[-1, -1, 4, 4, 2, 2, 9], [7, 7, 0, 19, -1, 3, 3]]]
+)
 @pytest.mark.parametrize("sizes", [(4, 1, 1, 1), (1, 0, 3, 3)])
 @pytest.mark.parametrize("given", ["at hand", "on a device"])
 def test_positions_may_repeat_fall_and_leave_gaps(column, where, sizes, given, monkeypatch):
@@ -139,10 +144,10 @@ def test_positions_may_repeat_fall_and_leave_gaps(column, where, sizes, given, m
     where = np.array(where)
     if column.name == "torch" and given == "on a device":
         monkeypatch.setattr("posattn.torch.attention.cache.readable", lambda x: False)
-    for options in ({}, {"mask": column.Window(3)}):
+    for options, kept in (({}, {}), ({"mask": column.Window(3)}, {}), ({}, {"window": 12})):
         layer = make(column, bias=column.ALiBi(HEADS), **options)
         call = jax.jit(layer) if (column.name, given) == ("jax", "on a device") else layer
-        x, cache, outs, start = draw(910, 2, N, DIM), room(column), [], 0
+        x, cache, outs, start = draw(910, 2, N, DIM), room(column, **kept), [], 0
         for size in sizes:
             part = slice(start, start := start + size)
             at = column.positions(where[:, part])
@@ -150,7 +155,8 @@ def test_positions_may_repeat_fall_and_leave_gaps(column, where, sizes, given, m
             outs.append(column.numpy(out))
         real = where >= 0
         options = {"query_positions": column.positions(where), "causal": True}
-        seen = np.broadcast_to(real[:, None], (2, N, N))
+        seen = abs(where[..., None] - where[:, None]) < kept.get("window", 99)
+        seen &= real[:, None]
         whole = column.numpy(layer(column.array(x), mask=column.array(seen), **options))
         got = np.concatenate(outs, axis=1)
         assert error(got[real], whole[real]) <= 1e-12

@@ -106,6 +106,10 @@ def test_what_is_no_position_is_said(folder, tmp_path, capsys):
     torch.save(one | {"hidden": ()}, tmp_path / "nan.pt")
     found = told(capsys, tmp_path / "one.pt", tmp_path / "nan.pt", code=1)
     assert "from token 9 on, first in the logits" in found
+    torch.save({"hidden": one["hidden"]}, tmp_path / "hidden.pt")
+    torch.save({"logits": one["logits"]}, tmp_path / "logits.pt")
+    found = told(capsys, tmp_path / "hidden.pt", tmp_path / "logits.pt", code=2)
+    assert "must have a layer or logits of the same token in common" in found
 
 
 def test_a_scaling_that_acts_in_longer_texts_is_named(folder, tmp_path, capsys):

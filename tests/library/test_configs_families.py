@@ -100,6 +100,7 @@ READ = [
     (LLAMA | {"model_type": "minimax_m3", "layer_types": ["minimax_m3_sparse"] * 6}, 0, "in blocks of 128"),
     (LLAMA | {"model_type": "lfm2", "full_attn_idxs": [2]}, 2, "full attention, rotary base 10000"),
     ({"model_type": "gemma3", "text_config": LLAMA}, 0, "over 4096 positions, rotary base 10000, halves"),
+    ({"model_type": "t5", "num_layers": 2, "num_decoder_layers": 3}, 4, "full attention, 32 buckets"),
     (DEBERTA, 0, "terms p2c and c2p of offsets up to 512; scores times 0.144338"),
     (DEBERTA | {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}, 0,
         "offsets up to 512 in 256 buckets on each side"),

@@ -669,6 +669,7 @@ def test_what_is_no_attention_is_not_compared():
     found = diagnose(model, configs.Plan("mistral", (linear, *plan.layers[1:])))
     assert found.findings[0].why == "it is linear"
     assert found.agrees
+    assert not replace(found, findings=found.findings[:1]).agrees  # nothing was compared
     own = configs.Plan("my_own", plan.layers)  # a family whose names are not known
     with pytest.raises(
         UsageError, match=r"a model of type .my_own., which has layers.\{\}"

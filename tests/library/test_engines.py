@@ -9,7 +9,8 @@ from posattn.__main__ import main
 from posattn.configs import plan
 from posattn.configs.forms import both_forms, write_keys
 from posattn.configs.rotation import OUTSIDE, TRAINED
-from posattn.conformance.engines import ENGINES, RUNS, reading
+from posattn.configs.shrunk import shrunk
+from posattn.conformance.engines import ENGINES, RUNS, misread, reading
 from tests.records import FILES, stored
 
 RECORDS = Path(__file__).parents[2] / "docs" / "_records"
@@ -38,6 +39,11 @@ def test_each_line_is_what_its_record_shows(engine, line):
         )
         prints = record["verdict"]
     assert line["shows"] in prints
+    if "absent" in line:
+        assert line["shows"].endswith(f"base {line['absent']['rope_theta']:g}")
+    if kind == "twins" and "reads" in line:
+        small = plan(shrunk(stored(line["fact"]), 256))
+        assert misread(line["reads"], small)[1] in prints
     assert RUNS[line["seen"]] == [record["version"], record["date"]]
     assert line.get("families") or line.get("method") or line.get("if"), engine
 
@@ -87,6 +93,16 @@ def test_both_forms_have_the_plan_of_one(name):
     for form in (old, new) if "rope_parameters" in both else ():
         left = {key: value for key, value in both.items() if key not in form}
         assert plan(left) == plan(config), form
+
+
+def test_the_older_form_of_a_nested_file_is_that_of_its_full_layers():
+    old = stored("olmo-3.1-32b")
+    base = {"rope_theta": old.pop("rope_theta")}
+    kinds = {"full_attention": old.pop("rope_scaling") | base}
+    kinds["sliding_attention"] = {"rope_type": "default"} | base
+    both = both_forms(old | {"rope_parameters": kinds})
+    left = {key: value for key, value in both.items() if key != "rope_parameters"}
+    assert plan(left) == plan(stored("olmo-3.1-32b"))
 
 
 def test_the_command_tells_of_an_engine_and_writes_keys(tmp_path, capsys):

@@ -10,6 +10,7 @@ import torch
 
 from posattn import jax as jax_column
 from posattn import torch as torch_column
+from posattn.configs.decoders import decoder
 from posattn.configs.experts import Mixture
 from posattn.jax.models import experts as jax_experts
 from posattn.reference.models import block
@@ -163,6 +164,33 @@ def as_reference(module, activation):
 
 def quick_gelu(x):
     return x / (1 + np.exp(-1.702 * x))
+
+
+KIMI = {
+    "model_type": "kimi_linear",
+    "rms_norm_eps": 1e-5,
+    "kv_lora_rank": 4,
+    "num_experts": 6,
+}
+KIMI["num_experts_per_token"] = 2
+KIMI |= SIZES | {"linear_attn_config": {"full_attn_layers": [1], "kda_layers": [2], "head_dim": 4,
+    "num_heads": 2, "short_conv_kernel_size": 4}}  # fmt: skip
+DEEP = QWEN2 | {"num_hidden_layers": 5}
+MIXED = [  # keys of a configuration, and what its mixture then has
+    (DEEP | {"decoder_sparse_step": 2}, "layers", {1, 3}),
+    (DEEP | {"mlp_only_layers": [1, 4]}, "layers", {0, 2, 3}),
+    (GLM | {"first_k_dense_replace": 0}, "layers", {0, 1}),
+    (GLM | {"n_shared_experts": 2}, "shared_dim", 2 * HIDDEN),
+    (QWEN2, "shared_dim", 5),
+    (KIMI | {"num_expert_group": 3}, "groups", 3),
+    (KIMI | {"moe_renormalize": False}, "normalized", False),
+    (KIMI | {"num_experts_per_token": 4}, "chosen", 4),
+]
+
+
+@pytest.mark.parametrize(("config", "name", "want"), MIXED)
+def test_a_mixture_is_what_the_keys_say(config, name, want):
+    assert getattr(decoder(config).mixture, name) == want
 
 
 CASES = {"qwen2_moe": (QWEN2, block.silu), "glm4_moe": (GLM, block.silu)}

@@ -93,6 +93,7 @@ SLOWED |= {"rope_scaling_orig_ctx_len": 32, "rope_scaling_yarn_beta_fast": 16.0}
 PHI3_HALF, HALF = PHI3 | {"partial_rotary_factor": 0.5}, {"rope_dimension_count": 2}
 HEADERS = {
     "Llama": (LLAMA, HEAD, {}),
+    "the width's share": (LLAMA | {"head_dim": None}, HEAD, {}),
     "Qwen 2": (LLAMA | {"model_type": "qwen2"}, HEAD, {}),
     "Qwen 3": (LLAMA | {"model_type": "qwen3"}, HEAD, {}),
     "SmolLM3": (SMOLLM3, HEAD, {}),
@@ -100,6 +101,7 @@ HEADERS = {
     "Phi-4": (PHI3, HEAD, {"sliding_window": 0}),
     "Gemma 2": (GEMMA2, EMBEDDING, {}),
     "Gemma 2 27B": (GEMMA2 | {"num_hidden_layers": 46, "head_dim": 6}, EMBEDDING, {}),
+    "Gemma 3 27B": (GEMMA3 | {"num_hidden_layers": 62, "head_dim": 6}, EMBEDDING, {}),
     "Gemma 3": (GEMMA3 | {"rope_scaling": LINEAR}, EMBEDDING, {"rope_scaling_factor": 4.0}),
     "Llama 3": (WIDE | {"rope_scaling": LLAMA3}, HEAD | {"rope_freqs.weight": DIVIDED}, {}),
     "YaRN": (LLAMA | {"rope_scaling": YARN}, HEAD, SLOWED),
@@ -170,7 +172,7 @@ def test_an_array_is_dequantized_in_the_order_of_its_family(tmp_path, kind):
     shapes = {"embed_tokens": (300, 64), "layers.0.self_attn.q_proj": (64, 64)}
     shapes |= {"layers.0.self_attn.k_proj": (32, 64)}
     arrays = {f"model.{x}.weight": np.float32(draw(1, *shapes[x])) for x in shapes}
-    found = GGUF(write(tmp_path / "model.gguf", config, arrays, kind))
+    found = GGUF(write(tmp_path / "model.gguf", config, arrays, kind, custom_alignment=512))
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
         assert found[name].dtype == np.float32

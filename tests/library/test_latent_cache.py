@@ -1,5 +1,6 @@
 """A cache of latent vectors."""
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -41,7 +42,9 @@ def test_tokens_stand_at_positions_and_padding_nowhere(column):
 
 
 def test_tokens_at_one_position_are_all_kept(column):
-    cache = empty(column).append(column.array(LATENT), column.array(np.array([0, 1, 1, 9])))
+    none = column.array(LATENT[:, :0]), column.array(np.zeros((2, 0), int))
+    cache = empty(column).append(*none)
+    cache = cache.append(column.array(LATENT), column.array(np.array([0, 1, 1, 9])))
     cache = cache.append(column.array(LATENT[:, :1] + 1), column.array(np.array([1])))
     kept = column.numpy(cache.latent)[:, :SLOTS]
     assert np.array_equal(kept, np.concatenate([LATENT, LATENT[:, :1] + 1], axis=1))
@@ -57,6 +60,12 @@ def test_beyond_the_end_on_a_device_is_nan(torch_column, monkeypatch):
         cache = cache.append(torch_column.array(LATENT), where)
     assert cache.latent[0, 4].isnan().all()
     assert cache.latent[1].isfinite().all()
+
+
+def test_trimming_too_much_on_a_device_is_nan(torch_column, jax_single, monkeypatch):
+    monkeypatch.setattr("posattn.torch.attention.cache.readable", lambda x: False)
+    assert empty(torch_column).trim(1).latent.isnan().all()
+    assert np.isnan(jax.jit(lambda cache: cache.trim(1))(empty(jax_single)).latent).all()
 
 
 @pytest.mark.usefixtures("unchecked")

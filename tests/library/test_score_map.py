@@ -33,11 +33,13 @@ def test_scores_equal_but_for_rounding_are_all_pale():
 
 
 def test_a_sheet_has_each_map_above_its_name():
-    drawing = figures.score_maps({"one": np.eye(6), "position two-three": 1 - np.eye(6)})
+    maps = {"one": np.eye(6), "position two-three": 1 - np.eye(6)}
+    maps |= {str(n): np.eye(6) for n in range(3, 10)}  # up to the edge
+    drawing = figures.score_maps(maps)
     for sheet in (drawing, drawing.phone):
         (axes,) = sheet.axes
         (image,) = axes.images
-        assert [text.get_text() for text in axes.texts] == ["one", "position\ntwo-three"]
-        for text, wanted in zip(axes.texts, (np.eye(6), 1 - np.eye(6)), strict=True):
+        assert [x.get_text() for x in axes.texts[:2]] == ["one", "position\ntwo-three"]
+        for text, wanted in zip(axes.texts, maps.values(), strict=True):
             left, foot = map(int, text.get_position())
             assert (image.get_array()[foot - 6 : foot, left : left + 6] == wanted).all()

@@ -104,9 +104,10 @@ class Diagnosis:
 
     @property
     def agrees(self):
-        """Whether each attention was compared and agrees; one that could not be compared is no success."""
-        right = all(found.agrees for found in self.findings if found.pairs)
-        return right and all(row.survives for row in self.rows)
+        """Whether each attention was compared and agrees; what could not be compared is no success."""
+        asked = [found.agrees for found in self.findings if found.pairs]
+        asked += [row.survives for row in self.rows if row.error is not None]
+        return bool(asked) and all(asked)
 
     def to_dict(self):
         """The same as plain data."""
