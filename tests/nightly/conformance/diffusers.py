@@ -1,7 +1,5 @@
 """Hugging Face's diffusers: its rotation in both layouts, and its encoding of time steps."""
 
-import math
-
 import torch
 from diffusers.models.embeddings import (
     apply_rotary_emb,
@@ -9,31 +7,13 @@ from diffusers.models.embeddings import (
     get_timestep_embedding,
 )
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import FLOAT32, NO_TOKENS, Reason, against
 
-
-@because("2**20", "cannot hold", whose="precision",
-         why="it makes large angles in float32, which rounds them")  # fmt: skip
-def far():
-    _, sin = get_1d_rotary_pos_embed(8, torch.tensor([1000003]), use_real=True)
-    print(sin[0, 2].item(), "for", math.sin(1000003 / 10))
-
-
-@because("no tokens", whose="library",
-         why="an input without tokens raises an error, though there is nothing to rotate")  # fmt: skip
-def empty():
-    apply_rotary_emb(torch.ones(1, 1, 0, 8), (torch.ones(0, 8), torch.ones(0, 8)))
-
-
-@because("odd width", "width 1", whose="convention",
-         why="an odd width is filled with a column of zeros; we end with a sine")  # fmt: skip
-def odd():
-    print(
-        get_timestep_embedding(
-            torch.ones(1), 3, downscale_freq_shift=0, flip_sin_to_cos=False
-        )
-    )
-    print("for", math.sin(1), math.sin(10000 ** (-2 / 3)), math.cos(1))
+ODD = Reason(
+    ("odd width", "width 1"),
+    "convention",
+    "an odd width is filled with a column of zeros; we end with a sine",
+)
 
 
 def rotated(x, positions, base, pairs):
@@ -46,19 +26,19 @@ def rotated(x, positions, base, pairs):
     return apply_rotary_emb(row, table, use_real_unbind_dim=pairs).reshape(x.shape)
 
 
-@against("rotary", far, empty, framework="torch", layout="interleaved")
+@against("rotary", FLOAT32, NO_TOKENS, framework="torch", layout="interleaved")
 def neighbors(x, positions=None, *, base=10000.0):
     """`get_1d_rotary_pos_embed` and `apply_rotary_emb`, neighbors."""
     return rotated(x, positions, base, -1)
 
 
-@against("rotary", far, empty, framework="torch", layout="half")
+@against("rotary", FLOAT32, NO_TOKENS, framework="torch", layout="half")
 def halves(x, positions=None, *, base=10000.0):
     """`get_1d_rotary_pos_embed` and `apply_rotary_emb`, halves."""
     return rotated(x, positions, base, -2)
 
 
-@against("sinusoidal_concatenated", odd, far, framework="torch")
+@against("sinusoidal_concatenated", ODD, FLOAT32, framework="torch")
 def steps(length_or_positions, dim, *, base=10000.0):
     """`get_timestep_embedding`."""
     places = length_or_positions

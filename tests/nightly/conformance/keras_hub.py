@@ -1,32 +1,18 @@
 """KerasHub: its rotation, its sinusoids and its ALiBi."""
 
-import math
 from functools import partial
 
-import numpy as np
 import tensorflow as tf
 from keras_hub.layers import AlibiBias, RotaryEmbedding, SinePositionEncoding
 
 from posattn.conformance.adapters import rotation_of_heads
-from tests.nightly.conformance.adapting import FLOAT32, against, because
+from tests.nightly.conformance.adapting import FLOAT32, against
+
+# also of angles that no cell asks for
+WIDE = FLOAT32._replace(words=("large positions", "cannot hold"), shown="")
 
 
-@FLOAT32
-def far():
-    x = np.array([[[1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]])
-    rotated = RotaryEmbedding()(x, positions=np.array([1000003]))
-    print(float(rotated[0, 0, 5]), "for", math.sin(1000003 / 10))
-
-
-@because("large positions", "float16 cannot hold", whose="precision",
-         why="it makes large angles in float32, which rounds them")  # fmt: skip
-def wide():
-    x, positions = np.zeros((1, 1, 8)), np.array([[1000003.0]], "float32")
-    encoding = SinePositionEncoding()(x, positions=positions)
-    print(float(encoding[0, 0, 2]), "for", math.sin(1000003 / 10))
-
-
-@against("rotary", far, framework="tensorflow", layout="half")
+@against("rotary", FLOAT32, framework="tensorflow", layout="half")
 @partial(rotation_of_heads, head_axis=2)
 def rotated(x, positions, *, base=10000.0):
     """`RotaryEmbedding`."""
@@ -63,7 +49,7 @@ def yarn(
     return read(dim, max_wavelength=base, scaling_factor=factor, **rope, **ramp)
 
 
-@against("sinusoidal", wide, framework="tensorflow")
+@against("sinusoidal", WIDE, framework="tensorflow")
 def sinusoids(length_or_positions, dim, *, base=10000.0):
     """`SinePositionEncoding`."""
     given = tf.cast(length_or_positions, "float32")

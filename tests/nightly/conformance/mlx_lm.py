@@ -2,10 +2,16 @@
 
 import mlx.core as mx
 from mlx_lm.models import cache as caches
-from mlx_lm.models.cache import RotatingKVCache
 from mlx_lm.models.rope_utils import Llama3RoPE, ProportionalRoPE, YarnRoPE
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import Reason, against
+
+KEPT = Reason(
+    ("first tokens kept, several at once",),
+    "library",
+    "`make_mask` hides the tokens that `keep` keeps, where several come at once",
+    "kept_tokens",
+)
 
 
 @against("llama3", framework="mlx")
@@ -30,18 +36,6 @@ def yarn(dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow
     options = {"scaling_factor": factor, "original_max_position_embeddings": trained_length}
     rope = YarnRoPE(dim, base=base, beta_fast=beta_fast, beta_slow=beta_slow, **options)
     return 1 / rope._freqs, rope.mscale
-
-
-@because("first tokens kept, several at once", whose="library",
-         why="`make_mask` hides the tokens that `keep` keeps, where several come at once")  # fmt: skip
-def kept():
-    cache = RotatingKVCache(max_size=4, keep=1)
-    tokens = mx.arange(8).reshape(1, 1, 8, 1)
-    cache.update_and_fetch(tokens[:, :, :5], tokens[:, :, :5])
-    mask = cache.make_mask(3, return_array=True)
-    keys, _ = cache.update_and_fetch(tokens[:, :, 5:], tokens[:, :, 5:])
-    pairs = zip(keys.flatten().tolist(), mask[2].tolist(), strict=True)
-    print("token 7 sees", [key for key, seen in pairs if seen], "for [0, 5, 6, 7]")
 
 
 class Cached:
@@ -73,7 +67,7 @@ class Growing(Cached):
             self.cache = caches.BatchKVCache(left_padding)
 
 
-@against("cache", kept, framework="mlx")
+@against("cache", KEPT, framework="mlx")
 class Rotating(Cached):
     """`RotatingKVCache`, or `BatchRotatingKVCache`, as large as the window and the tokens to keep."""
 

@@ -1,7 +1,5 @@
 """Hugging Face's transformers: Llama's rotation, the frequencies of each rope type, and masks."""
 
-import math
-
 import torch
 from transformers import DynamicCache, LlamaConfig, MistralConfig, StaticCache
 from transformers import masking_utils as masks
@@ -17,15 +15,7 @@ from posattn.conformance.adapters import mask_of_mask_mod
 from tests.nightly.conformance.adapting import FLOAT32, against
 
 
-@FLOAT32
-def far():
-    rope = {"rope_type": "default", "rope_theta": 1e4}
-    config = LlamaConfig(hidden_size=8, num_attention_heads=1, rope_parameters=rope)
-    _, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.tensor([[1000003]]))
-    print(sin[0, 0, 1].item(), "for", math.sin(1000003 / 10))
-
-
-@against("rotary", far, framework="torch", layout="half")
+@against("rotary", FLOAT32, framework="torch", layout="half")
 def llama(x, positions=None, *, base=10000.0):
     """`LlamaRotaryEmbedding` makes tables, `apply_rotary_pos_emb` rotates."""
     places = torch.arange(x.shape[-2]) if positions is None else positions

@@ -1,7 +1,5 @@
 """lucidrains/x-transformers: its rotation, its ALiBi, and T5's buckets."""
 
-import math
-
 import torch
 from x_transformers.x_transformers import (
     AlibiPositionalBias,
@@ -10,27 +8,10 @@ from x_transformers.x_transformers import (
     apply_rotary_pos_emb,
 )
 
-from tests.nightly.conformance.adapting import FLOAT32, against, because
+from tests.nightly.conformance.adapting import FLOAT32, NO_TOKENS, PAIR, against
 
 
-@FLOAT32
-def far():
-    angles, _ = RotaryEmbedding(8)(torch.tensor([1000003]))
-    print(math.sin(angles.flatten()[2]), "for", math.sin(1000003 / 10))
-
-
-@because("a pair alone", whose="library", why="a head of two columns raises an error")
-def pair():
-    RotaryEmbedding(2)
-
-
-@because("no tokens", whose="library",
-         why="an input without tokens raises an error, though there is nothing to rotate")  # fmt: skip
-def empty():
-    RotaryEmbedding(8)(torch.arange(0))
-
-
-@against("rotary", far, pair, empty, framework="torch", layout="interleaved")
+@against("rotary", FLOAT32, PAIR, NO_TOKENS, framework="torch", layout="interleaved")
 def rotated(x, positions=None, *, base=10000.0, rotary_dim=None):
     """`RotaryEmbedding` makes angles, `apply_rotary_pos_emb` rotates."""
     if positions is None:

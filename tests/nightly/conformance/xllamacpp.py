@@ -1,48 +1,18 @@
 """xllamacpp: the operators of llama.cpp, which its wheel exports, called through `ctypes`."""
 
-import ctypes
-import math
-from ctypes import c_float, c_size_t, c_void_p
-
 import numpy as np
-import xllamacpp
 
 from posattn.conformance.adapters import attention_of_heads, rotation_of_heads
 from posattn.conformance.calls import Skip
-from tests.nightly.conformance.adapting import FLOAT32, against, because
+from tests.nightly.conformance.adapting import FLOAT32, Reason, against
 from tests.nightly.world.xllamacpp import _compute
 
 NEIGHBORS, HALVES = 0, 2
-
-
-@FLOAT32
-def far():
-    class Init(ctypes.Structure):
-        _fields_ = [("size", c_size_t), ("buffer", c_void_p), ("no_alloc", ctypes.c_bool)]
-
-    ggml = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
-    names = "init new_tensor_1d new_tensor_3d rope_ext new_graph get_data"
-    for name in names.split():
-        getattr(ggml, f"ggml_{name}").restype = c_void_p
-    context = c_void_p(ggml.ggml_init(Init(2**24, None, False)))
-    places = c_void_p(ggml.ggml_new_tensor_1d(context, 26, ctypes.c_int64(1)))
-    x = c_void_p(ggml.ggml_new_tensor_3d(context, 0, *map(ctypes.c_int64, (4, 1, 1))))
-    ctypes.c_int.from_address(ggml.ggml_get_data(places)).value = 999_999
-    pairs = (c_float * 4).from_address(ggml.ggml_get_data(x))
-    pairs[:] = [1, 0, 1, 0]
-    numbers = map(c_float, (10000, 1, 0, 1, 32, 1))
-    y = c_void_p(ggml.ggml_rope_ext(context, x, places, None, 4, 0, 0, *numbers))
-    graph = c_void_p(ggml.ggml_new_graph(context))
-    ggml.ggml_build_forward_expand(graph, y)
-    ggml.ggml_graph_compute_with_ctx(context, graph, 1)
-    sine = (c_float * 4).from_address(ggml.ggml_get_data(y))[3]
-    print(f"{sine:.6f} for {math.sin(9999.99):.6f}")
-
-
-@because("lowest float", whose="convention",
-         why="a mask is float16, in which the lowest float is minus infinity and hides its key")  # fmt: skip
-def lowest():
-    print(np.float32(np.finfo("f4").min).astype("f2"), "for", np.finfo("f4").min)
+LOWEST = Reason(
+    ("lowest float",),
+    "convention",
+    "a mask is float16, in which the lowest float is minus infinity and hides its key",
+)
 
 
 def rotated(x, positions, base, rotary_dim, mode, *yarn):
@@ -58,14 +28,14 @@ def rotated(x, positions, base, rotary_dim, mode, *yarn):
     return out.reshape(b, n, h, d).swapaxes(1, 2)
 
 
-@against("rotary", far, framework="numpy", dtype="float32", layout="half")
+@against("rotary", FLOAT32, framework="numpy", dtype="float32", layout="half")
 @rotation_of_heads
 def halves(x, positions, *, base=10000.0, rotary_dim=None):
     """`ggml_rope_ext` of llama.cpp, of type NEOX."""
     return rotated(x, positions, base, rotary_dim, HALVES)
 
 
-@against("rotary", far, framework="numpy", dtype="float32", layout="interleaved")
+@against("rotary", FLOAT32, framework="numpy", dtype="float32", layout="interleaved")
 @rotation_of_heads
 def neighbors(x, positions, *, base=10000.0, rotary_dim=None):
     """`ggml_rope_ext` of llama.cpp."""
@@ -93,7 +63,7 @@ def attend(query, key, value, mask, bias, scale, soft_cap=0.0, **sinks):
     return _compute(shape, "ggml_flash_attn_ext", given, *options, **sinks).swapaxes(1, 2)
 
 
-@against("attention", lowest, framework="numpy", dtype="float32")
+@against("attention", LOWEST, framework="numpy", dtype="float32")
 @attention_of_heads
 def masked(query, key, value, *, mask, bias=None, scale=None):
     """`ggml_flash_attn_ext` of llama.cpp with a mask."""

@@ -30,3 +30,9 @@ def _rotate(x, positions, **options):
         16, torch.from_numpy(positions), use_real=True, **options
     )
     return apply_rotary_emb(torch.from_numpy(x), tables)
+
+
+def no_tokens():
+    """Rotating an input without tokens raises an error."""
+    none = torch.ones(0, 16)
+    apply_rotary_emb(torch.ones(1, 1, 0, 16), (none, none))

@@ -281,6 +281,20 @@ def chunked_cache():
         print(type(cache).__name__, cache.is_trimmable(), cache.trim(20), "of 20")
 
 
+def kept_tokens():
+    """With `keep`, the mask of `RotatingKVCache` hides what is kept, where several tokens come at once."""
+    from mlx_lm.models.cache import RotatingKVCache
+
+    cache = RotatingKVCache(max_size=4, keep=1)
+    tokens = mx.arange(8).reshape(1, 1, 8, 1)
+    cache.update_and_fetch(tokens[:, :, :5], tokens[:, :, :5])
+    mask = cache.make_mask(3, return_array=True)
+    keys, _ = cache.update_and_fetch(tokens[:, :, 5:], tokens[:, :, 5:])
+    pairs = zip(keys.flatten().tolist(), mask[2].tolist(), strict=True)
+    seen = [key for key, shown in pairs if shown]
+    print("token 7 sees", seen, "and should see [0, 5, 6, 7]")
+
+
 def dump():
     """The lines of this page print a layer's rotation and save the output of every layer."""
     folder = tempfile.mkdtemp()

@@ -42,3 +42,8 @@ def base_rescaled():
     """`theta_rescale_factor` raises the base to the power that NTK-aware scaling asks for."""
     one, four = RotaryEmbedding(16), RotaryEmbedding(16, theta_rescale_factor=4)
     print(f"{(one.freqs / four.freqs)[-1].item():.3f} for the slowest pair")
+
+
+def one_pair():
+    """`RotaryEmbedding` of rotary-embedding-torch raises an error for a head of two columns."""
+    RotaryEmbedding(2)

@@ -71,3 +71,13 @@ def cached():
     model, ids = _model(), torch.tensor([[3, 14, 15, 9, 2, 6]])
     first, cache = model(ids[:, :4], return_intermediates=True)
     return model(ids), torch.cat([first, model(ids, cache=cache, cache_age=2)], 1)
+
+
+def one_pair():
+    """`RotaryEmbedding` of x-transformers raises an error for a head of two columns."""
+    RotaryEmbedding(2)
+
+
+def no_tokens():
+    """It raises an error for an input without tokens, too."""
+    RotaryEmbedding(16)(torch.arange(0))
