@@ -14,6 +14,7 @@ from docutils import nodes
 from sphinx.builders.epub3 import Epub3Builder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
+from .figures import PHONE
 from .paper import LEFT_OUT
 
 STYLE = Path(__file__).with_suffix(".css")
@@ -40,8 +41,10 @@ class EbookBuilder(Epub3Builder):
 
     # override: until Sphinx declares MathML
     def build_content(self):
-        """Say which pages hold MathML."""
+        """Say which pages hold MathML, and leave out the variants of figures for phones."""
         super().build_content()
+        for picture in self.outdir.glob("_images/*.svg"):
+            picture.write_text(PHONE.sub("", picture.read_text("utf-8")), "utf-8")
         package = self.outdir / "content.opf"
 
         def declared(match):

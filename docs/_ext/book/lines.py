@@ -1,9 +1,11 @@
-"""Lines: a short formula stays on one with the marks at it, and a short cell of a table."""
+"""Lines: a short formula stays on one with the marks at it, a short cell of a table, and long names break."""
 
 import re
 
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
+
+from .site import html
 
 SHORT = 16  # symbols of a formula that stands on one line
 COMMANDS = (
@@ -12,16 +14,19 @@ COMMANDS = (
 )
 CELL = 12  # letters of a cell that stand on one line, ...
 WORDS = 24  # ... and that need room for more than a word a line
+LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
+# where a long name may go on in the next line
+BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
 
 
 class Lines(SphinxPostTransform):
-    """Keep on one line what browsers would part."""
+    """Keep on one line what browsers would part, and let long names break where they may."""
 
     default_priority = 300
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Box short formulas, and mark cells and the options of commands."""
+        """Box short formulas, mark cells and the options of commands, and mark where names break."""
         for formula in list(self.document.findall(nodes.math)):
             if symbols(formula.astext()) <= SHORT:
                 keep(formula)
@@ -31,6 +36,10 @@ class Lines(SphinxPostTransform):
             cell["classes"] += ["words"] * (letters > WORDS)
         for code in self.document.findall(nodes.literal):
             code["classes"] += ["option"] * (" -" in f" {code.astext()}")
+        for text in list(self.document.findall(nodes.Text)):
+            if type(text.parent) in (nodes.paragraph, nodes.literal) and LONG.search(text):
+                parts = ((html("<wbr>"), nodes.Text(part)) for part in BREAK.split(text))
+                text.parent.replace(text, [node for pair in parts for node in pair][1:])
 
 
 def symbols(formula):

@@ -21,6 +21,7 @@ from posattn.configs.traits import SETTINGS, TRAITS, strip
 from posattn.conformance.engines import ENGINES, NOTHING, reading
 from posattn.conformance.faults import FAULTS
 
+from . import kept
 from .api import write_derived
 from .scope.answer import group
 
@@ -223,7 +224,13 @@ def write(app):
     folder, page = docs / HOME, app.config.book_page
     if folder.is_dir() and page and not page.startswith(HOME):
         return  # one other page is built
-    derived = pages(docs)
+    stamp, now = (
+        folder / "made-from",
+        kept.state(*kept.USED, "docs/_ext/book", "docs/_templates"),
+    )
+    if stamp.is_file() and stamp.read_text("utf-8") == now:
+        return
+    derived = pages(docs) | {stamp.name: now}
     write_derived(folder, derived)
     for old in {path.name for path in folder.iterdir()} - {*derived}:
         (folder / old).unlink()
