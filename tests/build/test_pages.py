@@ -15,8 +15,8 @@ PIECES = {  # of which every line of HTML is ours: where they stand
     "a place": ("scratch", ".place"),
     "a solution": ("solution", "details.solution"),
     "the index of exercises": ("exercises", ".exercise-index"),
-    "a card of a chapter": ("cards", ".chapters"),
-    "a card of a scheme": ("cards", ".scheme"),
+    "a card of a chapter": ("reference/cards", ".chapters"),
+    "a card of a scheme": ("reference/cards", ".scheme"),
 }
 
 

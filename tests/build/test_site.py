@@ -101,6 +101,8 @@ def test_an_explorer_can_stand_in_another_page(site, browser):
     embedded = site / "embed" / "swap.html"
     asked = re.findall(r'(?:href|src)="(../_static/[^"]*)"', embedded.read_text())
     assert len(asked) == 4
+    below = (site / "embed" / "pairs.html").read_text("utf-8")
+    assert 'href="../reference/cards.html"' in below
     assert all((embedded.parent / name).is_file() for name in asked)
     tab = browser.new_page(viewport={"width": 320, "height": 600})
     tab.goto(embedded.as_uri())
@@ -122,13 +124,15 @@ def test_the_weights_that_the_library_carries_stand_beside_the_others(site):
 
 
 def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
-    image = re.search(r'<img class="thumbnail" src="([^"]*)" alt=""', read(site, "cards"))
-    drawing = (site / image[1]).read_text(encoding="utf-8")
+    image = re.search(
+        r'<img class="thumbnail" src="([^"]*)" alt=""', read(site, "reference/cards")
+    )
+    drawing = (site / "reference" / image[1]).read_text(encoding="utf-8")
     assert "<path" in drawing
     for left_out in ("15625)", 'class="phone"', "metadata"):  # the first is a letter's size
         assert left_out not in drawing
     places = r'<(?:p class="read-on"|a href="#[^"]*")><img'  # a link to a chapter, a sheet
-    assert len(re.findall(places, read(site, "cards"))) == 2
+    assert len(re.findall(places, read(site, "reference/cards"))) == 2
 
 
 def test_the_search_finds_sections_by_their_words_and_their_authors(site, browser):
@@ -220,3 +224,32 @@ def test_a_phone_shows_its_own_figure_and_nothing_leaves_its_width(site, browser
     page.emulate_media(reduced_motion="reduce")
     assert page.evaluate(MOVES) == 0
     page.context.close()
+
+
+LISTS = """<ul class="filters"><li><input type="checkbox" id="a"><i class="share"></i><b></b></li>
+<li><input type="checkbox" id="b"><i class="share"></i><b></b></li></ul>
+<div class="models"><li><i class="a"></i>x</li><li><i class="b"></i>y</li></div>
+<div class="models"><li><i class="b"></i>z</li></div>
+<div><table class="world"><thead><tr><th>Library</th><th>Keys</th></tr></thead>
+<tbody><tr><td>MLX</td><td>W</td></tr><tr><td>JAX</td><td></td></tr><tr><td>vLLM</td><td>NaN</td></tr></tbody></table></div>"""
+
+
+def test_lists_say_what_is_left_of_them(browser):
+    page = browser.new_page()
+    page.set_content(LISTS)
+    for name in ("models", "libraries"):
+        page.add_script_tag(path=STATIC / f"{name}.js")
+    page.check("#a")
+    assert page.locator(".fits").all_inner_texts() == [
+        "1 of 3 models", "1 of 2 models", "None of 1 models"
+    ]  # fmt: skip
+    assert page.locator(".filters b").all_inner_texts() == [" 1", " 0"]
+    assert page.is_disabled("#b")
+    for column, first in ((0, "JAX"), (1, "vLLM")):
+        page.locator("th button").nth(column).click()
+        assert page.locator("td").first.inner_text() == first
+        sorts = [head.get_attribute("aria-sort") for head in page.locator("th").all()]
+        assert sorts == [None if n != column else "ascending" for n in (0, 1)]
+    page.fill("[type=search]", "nan")
+    assert page.inner_text(".find-rows [role=status]") == "1 of 3 rows"
+    page.close()

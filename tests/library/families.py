@@ -129,16 +129,21 @@ def sources(model):
     mixed = model.mixture and replace(model.mixture, count=2)
     model, seen = replace(model, plan=few, mixture=mixed), set()
     for ours, source in decoders.sources(Weights(), model).items():
-        options = source.half is not None, *astuple(source)[1:5]
-        told = f"{short(ours)}: {short(source.name)}" + f" {options}" * any(options)
+        told = f"{short(ours)}: {said(source)}"
         if told in seen:
             continue
         seen.add(told)
         try:
             other = decoders.sources(Weights(lacks=source.name), model)[ours]
-            yield f"{told} or {short(other.name)}"
+            yield f"{told} or {said(other)}"
         except ValueError:
             yield told
+
+
+def said(source):
+    """The name of an array, and how its rows are taken if not as they are."""
+    options = source.half is not None, *astuple(source)[1:5]
+    return short(source.name) + f" {options}" * any(options)
 
 
 def short(name):

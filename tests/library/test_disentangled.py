@@ -49,17 +49,6 @@ def test_scores_are_the_two_terms_of_the_paper(same_row):
     assert_close(REFERENCE, bias.scores(QUERY, KEY, *PLACES), want)
 
 
-def test_same_row_is_the_third_term_of_the_authors_code():
-    """It gathers keys' products at clamp(-(j - i) + k), and transposes: that is delta(i, j)."""
-    key, n = draw(261, HEADS, 5, WIDTH) / 4, np.arange(5)
-    index = np.clip(-(n[:, None] - n) + 2, 0, 3)
-    by_head = np.swapaxes((TABLE @ QUERY_WEIGHT).reshape(-1, HEADS, WIDTH), 0, 1)
-    products = key @ by_head.mT / (3 * WIDTH) ** 0.5
-    theirs = np.take_along_axis(products, np.broadcast_to(index, (HEADS, 5, 5)), -1).mT
-    bias = deberta(REFERENCE, *PARAMETERS.values(), same_row=True)
-    assert_close(REFERENCE, bias.scores(0 * key, key, n, n), theirs)
-
-
 def test_values_and_gradients_agree_with_the_reference(twin):
     def scored(column, table, query_weight, key_weight, query, key):
         bias = deberta(column, table, query_weight, key_weight)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import BOUND, REFERENCE, assert_twin_agrees, draw, error
+from tests.conftest import REFERENCE, assert_twin_agrees, draw, error
 
 FREQUENCIES = np.array([1.0, 0.3, 0.01])
 COS, SIN = draw(330, 2, 3, 2), draw(331, 2, 3, 2)
@@ -48,13 +48,6 @@ def test_frequencies_that_complete_a_cycle_are_kept(column):
     plain = REFERENCE.frequencies(128, base=5e6)
     assert np.allclose(got, plain[: len(got)], rtol=1e-14)
     assert plain[len(got) - 1] * 262144 > 2 * np.pi >= plain[len(got)] * 262144
-
-
-def test_identity_matrices_make_it_the_plain_rotation():
-    frequencies, one = np.array([1.0, 0.5, 0.25]), np.eye(3)[None]
-    got = call(REFERENCE, X, None, one, one, frequencies)
-    want = REFERENCE.rotate(X, frequencies=frequencies, layout="half")
-    assert error(got, want) <= BOUND["float64"]
 
 
 def test_values_and_gradients_agree_with_the_reference(twin):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.conftest import REFERENCE, assert_close, assert_twin_agrees, draw, error
+from tests.conftest import REFERENCE, assert_close, assert_twin_agrees, draw
 
 HEADS, WIDTH, REACH, MAX_LEN = 2, 3, 2, 4
 KEY_TABLE, VALUE_TABLE = (draw(200 + i, 2 * REACH + 1, WIDTH) / 4 for i in range(2))
@@ -98,11 +98,3 @@ def test_skewing_is_the_gather_below_the_diagonal(column, shape):
         elif j >= i + 2:
             want[..., i, j] = x[..., i + 1, j - i - 2]
     assert np.array_equal(column.numpy(column.skew(column.array(x))), want)
-
-
-def test_skewed_products_are_the_music_transformers_scores():
-    n = MAX_LEN - 1
-    x, positions = draw(214, HEADS, n, WIDTH), np.arange(7, 7 + n)
-    skewed = REFERENCE.skew(x @ TABLE[:, 1:].mT / WIDTH**0.5)
-    got = music(REFERENCE, TABLE).scores(x, x, positions, positions)
-    assert error(got, np.tril(skewed)) <= 1e-12

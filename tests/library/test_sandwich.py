@@ -32,13 +32,6 @@ def test_the_last_head_has_published_inner_products(column):
     assert np.allclose(8 * got[7, 0], INNER_PRODUCTS, rtol=0, atol=6e-5)
 
 
-def test_it_is_the_product_of_encodings():
-    where = np.array([-3, 0, 5, 100])
-    rows = REFERENCE.sinusoidal_encoding(where, 128)
-    want = np.multiply.outer(5 / (8 * np.arange(1, 6)), rows @ rows.T)
-    assert error(bias(REFERENCE, 5, where, where), want) <= 1e-12
-
-
 @pytest.mark.parametrize("span", [300, FAR])
 def test_numbers_are_exact_up_to_a_million_positions(twin, span):
     query = FAR - span + np.random.default_rng(0).integers(0, span, 20, endpoint=True)

@@ -99,15 +99,3 @@ def test_what_goes_wrong_only_beyond_the_length_of_training_is_noticed(title):
 def test_an_unknown_scheme_is_told_with_the_known_ones():
     with pytest.raises(ValueError, match=r"name must be one of none, .*, got 'rope'"):
         schemes.properties("rope")
-
-
-@pytest.mark.parametrize("side", [0, 2])
-def test_a_stick_broken_for_two_keys_is_a_sigmoid(side):
-    x = np.random.default_rng(0).normal(size=(3, 8))
-    query, keys = x[None, :1], x[None, 1:]
-    scores = query @ keys.mT / np.sqrt(8)
-    where = np.array([1]), np.array([1, side])  # its own place, and one beside it
-    weights = reference.masked_softmax(
-        scores + reference.StickBreaking().scores(query, keys, *where)
-    )
-    assert np.isclose(weights[0, 0, 1], 1 / (1 + np.exp(-scores[0, 0, 1])))

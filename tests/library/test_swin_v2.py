@@ -51,24 +51,3 @@ def test_each_number_is_the_network_of_its_displacement(trained_height, trained_
 def test_under_jit_a_cell_outside_becomes_nan(jax_single):
     got = jax.jit(layer(jax_single, 2, 3))(np.array([0, 6]), np.array([0]))
     assert np.isnan(got).all(axis=0).tolist() == [[False], [True]]
-
-
-def test_cosines_with_a_factor_per_head_are_a_rotation():
-    """The layer of Swin V2, with nothing of its own but the bias: see the docstring."""
-    dim, x = 6, draw(293, 2, 6, 6)
-    weights, tau = [draw(294 + i, dim, dim) / 2 for i in range(4)], np.array([2.0, 9.0])
-    factor = np.exp(np.minimum(tau, math.log(100)))[:, None, None]
-    q, k, v = (REFERENCE.split_heads(x @ w, HEADS) for w in weights[:3])
-    unit = [a / np.linalg.norm(a, axis=-1, keepdims=True) for a in (q, k)]
-    scores = unit[0] @ unit[1].mT * factor + naive(2, 3, 2, 3)
-    want = REFERENCE.merge_heads(REFERENCE.masked_softmax(scores) @ v) @ weights[3]
-
-    def key(x, positions):
-        return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-    def query(x, positions):
-        return key(x, positions) * factor
-
-    scheme = {"rotate": (query, key), "bias": layer(REFERENCE, 2, 3), "scale": 1.0}
-    got = REFERENCE.multi_head(weights, HEADS, **scheme)(x, x, x)
-    assert error(got, want) <= BOUND["float64"]

@@ -23,15 +23,14 @@ def xl(column, *parameters, **options):
     return column.with_parameters("TransformerXLBias", named, DIM, HEADS, **options)
 
 
-def three_terms(places, base=10000.0, order=None, weight=WEIGHT):
+def three_terms(places, base=10000.0):
     """The paper's second, third and fourth term, pair by pair."""
     out = np.zeros((2, HEADS, 2, 5))
     for b, h, i, j in np.ndindex(out.shape):
         distance = float(places[0][b, i] - places[1][b, j])
         angles = [distance * base ** (-j / DIM) for j in range(0, DIM, 2)]
         rows = np.ravel([(np.sin(a), np.cos(a)) for a in angles])
-        rows = rows if order is None else rows[order]
-        r = rows @ weight[:, WIDTH * h : WIDTH * (h + 1)]
+        r = rows @ WEIGHT[:, WIDTH * h : WIDTH * (h + 1)]
         q, k = QUERY[b, h, i], KEY[b, h, j]
         out[b, h, i, j] = (q @ r + CONTENT[h] @ k + POSITION[h] @ r) / WIDTH**0.5
     return out
@@ -42,14 +41,6 @@ def test_scores_are_the_three_terms_of_the_paper(places):
     bias = xl(REFERENCE, *PARAMETERS.values(), base=50.0)
     got = bias.scores(QUERY, KEY, *places)
     assert_close(REFERENCE, got, three_terms(places, base=50.0))
-
-
-def test_the_order_of_the_authors_code_permutes_rows():
-    """All sines before all cosines."""
-    order = np.arange(DIM).reshape(-1, 2).T.ravel()
-    bias = xl(REFERENCE, CONTENT, POSITION, WEIGHT[np.argsort(order)])
-    got = bias.scores(QUERY, KEY, *PLACES)
-    assert_close(REFERENCE, got, three_terms(PLACES, order=order))
 
 
 def test_values_and_gradients_agree_with_the_reference(twin):
@@ -75,13 +66,3 @@ def test_large_distances_are_as_exact_as_their_angles(twin, distance):
     got = run(*map(twin.array, (QUERY, KEY)), *map(twin.positions, places))
     bound = max(BOUND[twin.dtype], ANGLE * abs(distance))
     assert error(twin.numpy(got), three_terms(places)) <= bound
-
-
-def test_a_segment_with_memory_is_as_if_in_one_sequence():
-    weights = [draw(233 + i, DIM, DIM) / 4 for i in range(4)]
-    bias = xl(REFERENCE, *PARAMETERS.values())
-    attend, x = REFERENCE.multi_head(weights, HEADS, bias=bias), draw(239, 6, DIM)
-    memory = {"key_positions": np.arange(-1, 4), "causal": True}
-    segment = attend(x[3:], x[1:], x[1:], **memory)
-    whole = attend(x, x, x, causal=True, mask=np.broadcast_to(np.arange(6) >= 1, (6, 6)))
-    assert_close(REFERENCE, segment, whole[3:])

@@ -47,28 +47,6 @@ def test_values_and_gradients_agree_with_the_reference(twin, cls):
     assert_twin_agrees(twin, bias, *PARAMETERS.values(), *cls)
 
 
-def test_the_authors_code_is_this_with_its_rows_prepared():
-    """guolinke/TUPE: one more row in front, offsets in the projections, one matrix for all tokens."""
-    rows, n = draw(283, MAX_LEN + 1, DIM), MAX_LEN
-    query_offset, key_offset = draw(284, DIM) / 4, draw(285, DIM) / 4
-    q, k = (
-        REFERENCE.split_heads(rows @ weight + offset, HEADS)
-        for weight, offset in ((QUERY_WEIGHT, query_offset), (KEY_WEIGHT, key_offset))
-    )
-    scores = q * (2 * WIDTH) ** -0.5 @ k.mT
-    from_cls, to_cls = scores[:, 0, 0].copy(), scores[:, 1, 1].copy()
-    theirs = scores[:, 1:, 1:]
-    theirs[:, :, 0] = to_cls[:, None]
-    theirs[:, 0, :] = from_cls[:, None]
-    table = np.concatenate([rows[1:], np.ones((n, 1))], axis=1)
-    weights = (
-        np.concatenate([QUERY_WEIGHT, query_offset[None]]),
-        np.concatenate([KEY_WEIGHT, key_offset[None]]),
-    )
-    bias = tupe(REFERENCE, table, *weights, np.array([from_cls, to_cls]))
-    assert_close(REFERENCE, bias(np.arange(n), np.arange(n)), theirs)
-
-
 def test_under_jit_a_position_outside_becomes_nan(jax_single):
     bias = jax.jit(tupe(jax_single, *map(jax_single.array, [*PARAMETERS.values(), CLS])))
     places = np.array([1, 0, -1, MAX_LEN]), np.array([2, 2**30])

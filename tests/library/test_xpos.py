@@ -58,17 +58,6 @@ def test_values_and_gradients_agree_with_the_reference(twin):
     assert_twin_agrees(twin, product, *(draw(i, 2, 3, 2, 6) / 4 for i in (251, 252)))
 
 
-def test_each_pair_falls_with_the_distance():
-    """Whatever the position: a shift of both changes nothing."""
-    x, distance = np.ones((1, 6)), 700
-    zeta = (np.array([0, 1, 2]) / 3 + 0.4) / 1.4
-    for start in (0, -300, 1000):
-        q = REFERENCE.xpos_query(x, np.array([start + distance])).reshape(3, 2)
-        k = REFERENCE.xpos_key(x, np.array([start])).reshape(3, 2)
-        lengths = np.linalg.norm(q, axis=-1) * np.linalg.norm(k, axis=-1)
-        assert np.allclose(lengths, 2 * zeta ** (distance / 512), rtol=1e-12)
-
-
 @on_both
 def test_bounds_hold_within_reach(twin, name, sign):
     x, far = draw(259, 7, 32) / 4 + 2, REACH[twin.dtype]

@@ -217,7 +217,8 @@ class LayerEmbedding:
         width = len(self.norm.weight)
         told = x @ self.projection_weight * x.shape[-1] ** -0.5
         own = self.embedding[tokens] * width**0.5
-        told, own = (part.reshape(*tokens.shape, -1, width) for part in (told, own))
+        shape = *tokens.shape, told.shape[-1] // width, width
+        told, own = (part.reshape(shape) for part in (told, own))
         return tuple(jnp.moveaxis((self.norm(told) + own) * 0.5**0.5, -2, 0))
 
 

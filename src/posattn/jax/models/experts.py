@@ -115,7 +115,9 @@ def routed(logits, correction, mixture):
     scores = score(logits)
     ranks = added(scores, correction)
     if mixture.groups > 1:
-        grouped = ranks.reshape(*ranks.shape[:-1], mixture.groups, -1)
+        grouped = ranks.reshape(
+            *ranks.shape[:-1], mixture.groups, mixture.count // mixture.groups
+        )
         best = jax.lax.top_k(grouped, 2)[0].sum(-1)
         kept = among(best, mixture.kept_groups)
         ranks = jnp.where(kept[..., None], grouped, -jnp.inf).reshape(ranks.shape)

@@ -262,13 +262,14 @@ class LightningIndexer:
         scores = jnp.pad(scores, [*ends, (0, blocks.size * size)], constant_values=-jnp.inf)
         places = jnp.broadcast_to(places, (*lead, blocks.size * size))
         scores = jnp.take_along_axis(scores, places, axis=-1)
-        each = scores.reshape(*lead, -1, size)
+        each = scores.reshape(*lead, blocks.size, size)
         best = each.max(-1)
         if mean:  # whole blocks, and what stands after them
             best = jnp.where(each[..., -1] > -jnp.inf, each[..., 0], -jnp.inf)
         own = (end - first - 1 + mean) // size == blocks
         chosen = select_keys(jnp.where(own, jnp.inf, best), self.count + mean)[..., None]
-        tokens = (chosen * size + jnp.arange(size)).reshape(*lead, -1)
+        tokens = chosen * size + jnp.arange(size)
+        tokens = tokens.reshape(*lead, tokens.shape[-2] * size)
         kept = jnp.take_along_axis(scores, jnp.maximum(tokens, 0), -1) > -jnp.inf
         kept = kept & (tokens >= 0)
         tokens = rising(jnp.where(kept, tokens + first, -1), n_k)

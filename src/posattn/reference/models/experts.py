@@ -65,7 +65,9 @@ def routed(logits, correction, mixture):
         scores /= scores.sum(-1, keepdims=True)
     ranks = added(scores, correction)
     if mixture.groups > 1:
-        grouped = ranks.reshape(*ranks.shape[:-1], mixture.groups, -1)
+        grouped = ranks.reshape(
+            *ranks.shape[:-1], mixture.groups, mixture.count // mixture.groups
+        )
         best = np.sort(grouped, axis=-1)[..., -2:].sum(-1)
         kept = among(best, mixture.kept_groups)
         ranks = np.where(kept[..., None], grouped, -np.inf).reshape(ranks.shape)

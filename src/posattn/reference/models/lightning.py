@@ -256,13 +256,14 @@ class LightningIndexer:
         scores = np.pad(scores, [*ends, (0, blocks.size * size)], constant_values=-np.inf)
         places = np.broadcast_to(places, (*lead, blocks.size * size))
         scores = np.take_along_axis(scores, places, axis=-1)
-        each = scores.reshape(*lead, -1, size)
+        each = scores.reshape(*lead, blocks.size, size)
         best = each.max(-1)
         if mean:  # whole blocks, and what stands after them
             best = np.where(each[..., -1] > -np.inf, each[..., 0], -np.inf)
         own = (end - first - 1 + mean) // size == blocks
         chosen = select_keys(np.where(own, np.inf, best), self.count + mean)[..., None]
-        tokens = (chosen * size + np.arange(size)).reshape(*lead, -1)
+        tokens = chosen * size + np.arange(size)
+        tokens = tokens.reshape(*lead, tokens.shape[-2] * size)
         kept = np.take_along_axis(scores, np.maximum(tokens, 0), -1) > -np.inf
         kept = kept & (tokens >= 0)
         tokens = rising(np.where(kept, tokens + first, -1))
