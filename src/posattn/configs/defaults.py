@@ -6,7 +6,7 @@ reads.py beside it does the keys that their models use.
 
 from posattn.configs.data import data
 
-__all__ = ["VOCABULARY", "alike", "defaults_of", "origin_of", "read_by"]
+__all__ = ["VOCABULARY", "defaults_of", "origin_of", "read_by"]
 
 READ = data("defaults.json")
 READS = data("reads.json")  # by the models' code
@@ -27,13 +27,6 @@ def origin_of(family):
     name = defaults_of(family)[0]
     library = "diffusers" if name == family else "transformers"  # which names its own class
     return f"{name}, {library} {READ[library]}"
-
-
-def alike(values):
-    """The family whose class shares the most keys with a configuration, counted over those of either."""
-    known = {name: told["values"].keys() for name, told in READ["families"].items()}
-    both = values.keys()
-    return max(known, key=lambda name: len(known[name] & both) / len(known[name] | both))
 
 
 def read_by(family):
