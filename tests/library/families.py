@@ -11,12 +11,8 @@ from posattn.configs.families import FAMILIES
 
 WRITTEN = Path(__file__).with_name("families.txt")
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6}
-MORE = {
-    "num_key_value_heads": 2,
-    "rope_theta": 1e4,
-    "sliding_window": 8,
-    "rms_norm_eps": 1e-6,
-}
+ROPE = {"num_key_value_heads": 2, "rope_theta": 1e4, "rms_norm_eps": 1e-6}
+MORE = ROPE | {"sliding_window": 8}
 KINDS = {"": {"full_attention": {}, "sliding_attention": {}}}
 KINDS |= {
     name: told.get("kinds", KINDS[""])
@@ -46,7 +42,8 @@ def lines():
     for name in sorted(FAMILIES):
         each = {"layer_types": 6 * [*KINDS.get(name, KINDS[""])]}
         each["layer_types"] = each["layer_types"][:6]
-        for given in ({}, SIZES, SIZES | MORE, SIZES | each, SIZES | MORE | each):
+        more = {}, SIZES, SIZES | ROPE, SIZES | MORE, SIZES | each, SIZES | MORE | each
+        for given in more:
             try:
                 plan = configs.plan(given | {"model_type": name})
             except (TypeError, ValueError):

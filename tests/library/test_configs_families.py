@@ -204,6 +204,7 @@ def test_who_is_read_as_another_was_found_so_by_the_run():
         "families"
     ]
     for name, other in data("same.json").items():
+        assert name in record, f"run nox -s record -- families {name} first"
         assert other in record[name]["as"], name
         assert record[name]["difference"] <= 2e-6, name
 
