@@ -100,10 +100,12 @@ def page(session: nox.Session) -> None:
         options = ["--watch", "src", "-d", DOCTREES, "-c", ".", "-n", "-j", PROCESSES]
         run(session, "sphinx_autobuild", *options, "docs", WORK / "html")
         return
-    for name in session.posargs:
+    for given in session.posargs:
+        name = given.removeprefix("docs/").removesuffix(".md")
         source = Path("docs", f"{name}.md")
         if not source.is_file() and source.parent.name != "models":  # which are derived
-            session.error(f"docs has no page {name}.md: name it as in its address")
+            found = " or ".join(map(str, Path("docs").rglob(source.name)))
+            session.error(f"no page {source}: {found or 'name it as in its address'}")
         # a deck shows what other pages computed
         one = [] if source.parent.name == "slides" else ["-D", f"book_page={name}"]
         sphinx(session, "html", str(source), settings=one, fresh=False)
@@ -263,6 +265,8 @@ def environment(session: nox.Session) -> None:
     wanted = builds.fingerprint("pyproject.toml", "constraints.txt")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
+    if sys.version_info[:2] < tuple(map(int, PYTHONS[0].split("."))):
+        session.error(f"install nox with Python {PYTHONS[0]} or newer: it is {sys.version}")
     alone(session)
     groups = nox.project.dependency_groups(PROJECT, "docs", "tests", "lint", "release")
     fresh(session, ENVIRONMENT, "--editable", ".[torch,jax,figures]", *groups)

@@ -31,7 +31,7 @@ FAULTS = {  # the text of a page, and what is said of it
         "```{twins} masks:no_such_mask\n```\n",
         "8: no twin: posattn.torch has no no_such_mask",
     ),
-    "alt": (cell(DRAW.format(3), alt=""), "a figure has no alt text"),
+    "alt": (cell(DRAW.format(3), alt=""), "9: a figure has no alt text"),
     "caption": (
         ":::{caption} fig-nothing\n:alt: waves\n\nNo cell is above.\n:::\n",
         "8: no cell above draws what this captions",

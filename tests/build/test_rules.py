@@ -28,6 +28,7 @@ def test_every_page_keeps_the_rules(page):
     for code in CELL.findall(text):
         scratch = ":tags: [scratch]" in code  # where a cache, which remembers, is a class
         assert scratch or not re.search(r"^\s*class ", code, re.MULTILINE), "no classes"
+        assert not re.search(r"(default_rng|seed)\(\)", code), "no seed"
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])

@@ -20,8 +20,8 @@ from tests.records import FILES
 
 WRITTEN = Path(__file__).with_name("families.txt")
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6}
-MORE = {"num_key_value_heads": 2, "rope_theta": 1e4, "sliding_window": 8}
-MORE["rms_norm_eps"] = 1e-6
+ROPE = {"num_key_value_heads": 2, "rope_theta": 1e4, "rms_norm_eps": 1e-6}
+MORE = ROPE | {"sliding_window": 8}
 INDEXED = {"rope_theta": 1e4, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-6}
 INDEXED |= {"indexer_n_heads": 2, "indexer_head_dim": 64, "indexer_budget": 64}
 INDEXED["indexer_compress_ratio"] = 4
@@ -58,6 +58,7 @@ def givens(name):
     for file in FILES.values():
         parts = file, file.get("text_config", {})
         yield from (part for part in parts if part.get("model_type") == name)
+    yield SIZES | ROPE
 
 
 def made(read, name):

@@ -76,6 +76,7 @@ READ = [
     (changed("smollm3", **WINDOWS), 2, "layer 2: full attention, rotary"),
     (changed("smollm3", **WINDOWS), 3, "sliding attention over 64 positions, no position"),
     (changed("smollm3", no_rope_layers=[1, 1, 1, 0] * 9, **WINDOWS), 35, "over 64 positions, no position"),
+    ({"model_type": "smollm3", "num_layers": 40}, 39, "no position"),
     (changed("gemma-3", use_bidirectional_attention=True) | {"model_type": "gemma3_text"}, 0,
         "layer 0: sliding attention in both directions over 1025 positions"),
     (changed("gpt2", scale_attn_by_inverse_layer_idx=True), 3, "scores times 0.03125; 12 heads"),
@@ -204,6 +205,7 @@ def test_who_is_read_as_another_was_found_so_by_the_run():
         "families"
     ]
     for name, other in data("same.json").items():
+        assert name in record, f"run nox -s record -- families {name} first"
         assert other in record[name]["as"], name
         assert record[name]["difference"] <= 2e-6, name
 

@@ -64,6 +64,12 @@ def test_a_scheme_has_all_its_files(concept):
     cited = {key for card in (cards or {}).values() for key in card.cites}
     cited |= {case.source.partition(",")[0] for case in (cases or {}).values()}
     missing += [f"write {key} in references.bib" for key in sorted(cited - WORKS)]
+    calls = (ROOT / "tests" / "library" / "test_bad_input.py").read_text("utf-8")
+    missing += [
+        f"write {name} in CALLS of tests/library/test_bad_input.py"
+        for name in sorted(public)
+        if f'    "{name}": {{' not in calls
+    ]
     index = (ROOT / "docs" / "api" / "index.rst").read_text("utf-8").split()
     missing += [
         f"name {name} in docs/api/index.rst: in the autosummary of its group, or in the toctree"

@@ -122,7 +122,7 @@ def every_labelled_equation_has_a_test(page):
     known = {function.name: function for function in functions_of(page.tests)}
     for label, latex in equations(page.text).items():
         name = "test_" + label.replace("-", "_")
-        assert name in known, f"{label} has no test: write {name} in tests/pages"
+        assert name in known, f"{label} has no test: write {name} in test_{page.tests}.py"
         quoted = bare(ast.get_docstring(known[name]) or "")
         assert bare(latex) in quoted, f"{name} must quote its equation: {latex}"
         asserts = [node for node in ast.walk(known[name]) if isinstance(node, ast.Assert)]

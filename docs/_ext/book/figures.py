@@ -22,6 +22,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.nodes import get_node_line
 
 from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
 
@@ -134,7 +135,8 @@ def drawings(app, document):
         if "jupyter_execute" not in image["uri"] or not image["uri"].endswith(".svg"):
             continue
         if not image.get("alt"):
-            logger.warning("a figure has no alt text", location=image)
+            place = app.env.docname, get_node_line(image)
+            logger.warning("a figure has no alt text", location=place)
         svg = (Path(app.srcdir) / image["uri"].lstrip("/")).read_text(encoding="utf-8")
         wide, small = PHONE.sub("", svg[svg.index("<svg") :]), PHONE.search(svg)
         label = escape(" ".join(image.get("alt", "").split()))

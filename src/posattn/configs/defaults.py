@@ -27,13 +27,6 @@ def origin_of(family):
     return f"{name}, {library} {READ[library]}"
 
 
-def alike(values):
-    """The family whose class shares the most keys with a configuration, counted over those of either."""
-    known = {name: told["values"].keys() for name, told in READ["families"].items()}
-    both = values.keys()
-    return max(known, key=lambda name: len(known[name] & both) / len(known[name] | both))
-
-
 def read_by(family):
     """The keys that the family's model in transformers reads; None where that is not known."""
     own = READS.get(CLASS_OF.get(family, family))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from posattn import contract
 from posattn.configs.claims import agreeing
-from posattn.configs.defaults import alike, defaults_of, origin_of, read_by
+from posattn.configs.defaults import defaults_of, origin_of, read_by
 from posattn.configs.families import FAMILIES
 from posattn.configs.families.stack import slopes
 from posattn.configs.gguf import config_of, is_gguf
@@ -144,9 +144,8 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
             )
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(
-            f"model_type {model_type!r} is not known; {hint}if its attention is that of"
-            f" {alike(values)!r}, whose keys are most like these, or of another of the {len(FAMILIES)}"
-            " keys of posattn.configs.FAMILIES, write that family in its place"
+            f"model_type {model_type!r} is not known; {hint}if its attention is that of "
+            f"one of the {len(FAMILIES)} keys of posattn.configs.FAMILIES, write that family in its place"
         )
     return Keys(values, model_type, length, defaults_of(model_type)[1], towers)
 

@@ -176,7 +176,7 @@ def smollm3(keys):
 
 def turns_of(keys):
     """Which layers rotate: a 1 or 0 for each, or all but every so many if the list is absent or empty."""
-    count = keys.count("num_hidden_layers", most=10_000)
+    count = keys.count(*stack.DEPTH, most=10_000)
     turns = keys.sequence("no_rope_layers", absent=None) or None
     interval = keys.count("no_rope_layer_interval", absent=4 if turns else REQUIRED)
     if turns is None:
