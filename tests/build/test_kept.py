@@ -67,10 +67,11 @@ def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
     made = cell(
         "from myst_nb import glue\nnumber = 40 + 2\nglue('sum', number, display=False)"
     )
-    books.write(
-        tmp_path,
-        {"one": made + "{glue:text}`sum`\n", "two": cell("1 / 0") + "{glue:text}`sum`\n"},
-    )
+    pages = {
+        "one": made + "{glue:text}`sum`\n",
+        "two": cell("1 / 0") + "{glue:text}`sum`\n",
+    }
+    books.write(tmp_path, pages)
     one = "-D", "book_page=one"
     out, code, said = books.build(tmp_path, "html", "one.md", options=one)
     assert (code, said) == (0, "")
@@ -85,3 +86,6 @@ def test_one_page_is_built_by_itself_and_what_warned_warns_again(tmp_path):
         assert (
             "two.md: WARNING: cell 1, line 1: ZeroDivisionError: division by zero" in said
         )
+    books.write(tmp_path, {**pages, "new": ":::{place}\n:::\n"})
+    _, code, said = books.build(tmp_path, "html", "new.md", options=["-D", "book_page=new"])
+    assert (code, said) == (0, "")

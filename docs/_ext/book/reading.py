@@ -61,7 +61,9 @@ def choose(app, env, docnames):
     """Read only the page that is worked on, once the others are read; else give all chunks equal work."""
     wanted = app.config.book_page
     if wanted and set(env.all_docs) - {wanted}:
-        docnames[:] = [name for name in docnames if name == wanted]
+        root = app.config.root_doc  # which may list the page by now
+        one = {wanted} if wanted in env.toctree_includes.get(root, ()) else {wanted, root}
+        docnames[:] = [name for name in docnames if name in one]
         app.parallel = 1  # another process would need a copy of what all pages say
     docnames.sort(key=lambda name: -Path(env.doc2path(name)).stat().st_size)
     chunks = len(make_chunks(docnames, app.parallel))
