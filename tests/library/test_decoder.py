@@ -312,7 +312,7 @@ def test_tokens_are_drawn_from_the_softmax(column):
     assert np.array_equal(column.numpy(drawn), column.numpy(again))
     other = decoder.generate(many, 2, temperature=2.0, rng=column.rng(4))
     assert (column.numpy(other)[:, 2] != column.numpy(drawn)[:, 2]).any()
-    assert (column.numpy(other)[:, 2] != column.numpy(other)[:, 3]).any()
+    assert (column.numpy(other)[:, 2] == column.numpy(other)[:, 3]).mean() < 0.2  # 1 in 11
 
 
 def test_a_text_that_has_ended_repeats_its_end(column):

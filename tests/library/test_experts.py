@@ -166,15 +166,10 @@ def quick_gelu(x):
     return x / (1 + np.exp(-1.702 * x))
 
 
-KIMI = {
-    "model_type": "kimi_linear",
-    "rms_norm_eps": 1e-5,
-    "kv_lora_rank": 4,
-    "num_experts": 6,
-}
-KIMI["num_experts_per_token"] = 2
-KIMI |= SIZES | {"linear_attn_config": {"full_attn_layers": [1], "kda_layers": [2], "head_dim": 4,
-    "num_heads": 2, "short_conv_kernel_size": 4}}  # fmt: skip
+KIMI = {"model_type": "kimi_linear", "kv_lora_rank": 4, "num_experts": 6}
+KIMI |= SIZES | {"num_experts_per_token": 2, "rms_norm_eps": 1e-5}
+KIMI["linear_attn_config"] = {"full_attn_layers": [1], "kda_layers": [2], "head_dim": 4,
+    "num_heads": 2, "short_conv_kernel_size": 4}  # fmt: skip
 DEEP = QWEN2 | {"num_hidden_layers": 5}
 MIXED = [  # keys of a configuration, and what its mixture then has
     (DEEP | {"decoder_sparse_step": 2}, "layers", {1, 3}),
