@@ -7,7 +7,7 @@ import logging
 import re
 from pathlib import Path
 
-from sphinx.util.logging import WarningStreamHandler
+from sphinx.util.logging import SphinxLogRecordTranslator, WarningStreamHandler
 from sphinx.util.parallel import make_chunks
 from sphinx_proof.domain import ProofDomain
 
@@ -24,26 +24,16 @@ class Complaints(logging.Filter):
         self.env, self.broken = env, set()
 
     def filter(self, record):
-        """Look at a warning before it is printed."""
-        page = self.page(getattr(record, "location", None))
-        if page is None:
+        """Look at a warning whose location is a path and perhaps a line, before it is counted and printed."""
+        if not (place := getattr(record, "location", None)):
             return True
+        page = self.env.path2doc(re.sub(r":(\d+|None)?$", "", place))
         self.env.reread_always.add(page)
         if page in self.broken or self.env.config.book_page not in ("", page):
             return False
         if getattr(record, "type", "") == "cell":
             self.broken.add(page)
         return True
-
-    def page(self, location):
-        """The page of a location, which is a node, a name and perhaps a line, or a path and a line."""
-        if isinstance(location, tuple):
-            location = location[0]
-        elif not isinstance(location, str | None):
-            location = location.source
-        if not location or location in self.env.found_docs:
-            return location or None
-        return self.env.path2doc(re.sub(r":(\d+|None)?$", "", location))
 
 
 def prepare(app):
@@ -54,7 +44,10 @@ def prepare(app):
     app.connect("doctree-read", lambda app, doctree: app.env.note_dependency(stamp))
     for handler in logging.getLogger("sphinx").handlers:
         if isinstance(handler, WarningStreamHandler):
-            handler.filters.insert(0, Complaints(app.env))
+            handler.filters.sort(
+                key=lambda one: not isinstance(one, SphinxLogRecordTranslator)
+            )
+            handler.filters.insert(1, Complaints(app.env))
 
 
 def choose(app, env, docnames):
