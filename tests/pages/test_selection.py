@@ -61,6 +61,7 @@ def test_eq_selection_cost():
     K, n = config["index_topk"], 10**9
     assert (index, attend, K) == (64 * 128, 128 * (576 + 512), 2048)
     assert n * attend / (n * index + K * attend) == pytest.approx(17, rel=1e-3)
+    assert K * attend == 2176 * (attend - index)  # reading all of so many keys, or choosing
 
 
 def test_windows_of_gpt_oss():
