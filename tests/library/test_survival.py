@@ -20,7 +20,10 @@ FAULTS = {  # the rows that differ, and the causes that are told
     "": ([], []),
     "absolute": (["left padding"], [survival.FROM_PADDING]),
     "from 0": (LATER, [survival.FROM_0]),
-    "at once": ([LATER[0], WRITTEN[2]], [survival.AT_ONCE]),
+    "at once": (
+        [LATER[0], WRITTEN[2], "packed rows"],
+        [survival.AT_ONCE, "A document sees those before it."],
+    ),
     "empty": (WRITTEN, [survival.UNCACHED, survival.EMPTY]),
     "beams": (["beams"], [survival.UNCACHED]),
     "alone": (WRITTEN, [survival.ALONE]),
@@ -80,17 +83,18 @@ class Small(nn.Module):
         scores = (0.1 * query @ keys[..., :16].mT).masked_fill(~seen, -1e9)
         y = x + scores.softmax(-1) @ keys[..., 16:] + (fault == "kept") * self.longest
         made = SimpleNamespace(keys=keys, get_seq_length=lambda: 0 * len(keys))
-        if fault == "state":
+        if fault in ("state", "at once"):
             there = 1 if attention_mask is None else attention_mask[:, -n:, None]
             state = (x * there).cumsum(1)
-            state = state + cache.layers[0].recurrent_states[0] if n == 1 < begin else state
+            if begin and (n == 1 or fault == "at once"):
+                state = state + cache.layers[0].recurrent_states[0]
             made.layers, y = (
                 [SimpleNamespace(recurrent_states={0: state[:, -1:]})],
                 y + state,
             )
         if fault != "empty":
             made.get_seq_length = lambda: keys.shape[1]
-        return SimpleNamespace(logits=y @ self.embed.weight.T, cache=made)
+        return SimpleNamespace(logits=y @ self.embed.weight.roll(1, 0).T, cache=made)
 
     def generate(
         self,

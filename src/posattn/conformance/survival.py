@@ -18,7 +18,6 @@ __all__ = ["Row", "survives"]
 SAME = 1e-4  # of the largest number, in float32
 ALONE = "Each token is written from the one before it only: the cache is not read."
 AT_ONCE = "Several tokens in a later call are wrong, and single ones right."
-COPIES = 12  # of a text: beyond position 256, after which bfloat16 skips some
 EMPTY = "The cache says that it holds nothing, so positions begin at 0."
 FORGOTTEN = "A later call of several tokens begins with an empty state."
 FROM_0 = "Without position_ids a later call begins at position 0."
@@ -160,10 +159,10 @@ def swallowed(model, name, value):
 
 
 def after_bfloat16(model):
-    """A longer text read by two copies of a model, which share its weights; one has read it in bfloat16."""
+    """A text beyond what bfloat16 counts, read by copies with the same weights; one read it in bfloat16."""
     if isfunction(model.model):
         raise Unasked("a function cannot be copied")
-    text, weights = model.long.repeat(1, COPIES), getattr(model.model, "parameters", tuple)
+    text, weights = model.long.repeat(1, 12), getattr(model.model, "parameters", tuple)
     try:
         right, other = (
             Subject(deepcopy(model.model, {id(x): x for x in weights()})) for _ in range(2)

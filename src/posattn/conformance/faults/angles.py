@@ -101,13 +101,15 @@ for row in (
     ("angles", CAST, "Low-precision angles: positions, frequencies and their products are {}.",
      ("positions", "frequencies", "products")),
     ("positions", CAST, "Low-precision angles: the positions are {}, which has no {}.", ("positions",)),
-    ("frequencies", "sgl-project/sglang-jax #1472, Modalities/modalities #462",
-     "Low-precision frequencies: they alone are {}, and positions are exact.", ("frequencies",)),
     ("products", "", "Low-precision angles: positions and frequencies are exact, and their products {}.",
      ("products",)),
 ):
     of_a_half_precision(*row, "bfloat16", 257)
     of_a_half_precision(*row, "float16", 2049)
+ALONE = "Low-precision frequencies: they alone are {}, and positions are exact.", ("frequencies",)
+of_a_half_precision("frequencies", "sgl-project/sglang-jax #1472, Modalities/modalities #462", *ALONE,
+                    "bfloat16", 257)
+of_a_half_precision("frequencies", "", *ALONE, "float16", 2049)
 # fmt: on
 
 

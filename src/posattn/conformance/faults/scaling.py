@@ -34,8 +34,7 @@ def of_a_half_precision(dtype, seen=""):
 
     def rounded(definition, *given, **keywords):
         made, to_dtype = definition(*given, **keywords), half_precision(dtype)
-        several = isinstance(made, tuple)
-        return (to_dtype(made[0]), made[1]) if several else to_dtype(made)
+        return (to_dtype(made[0]), made[1]) if isinstance(made, tuple) else to_dtype(made)
 
     sentence = "Low-precision frequencies: they are {}, as in a model that was cast."
     schemes = (*METHODS, *AXES, "fope_frequencies")
