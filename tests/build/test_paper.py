@@ -74,11 +74,6 @@ def test_theorems_equations_and_what_refers_to_them_are_numbered(paper, ebook):
     assert 'href="#thm-sum"' in ebook["pair.xhtml"]
 
 
-def test_a_table_of_many_columns_has_headings_upright(paper):
-    table = paper[paper.index(r"\begin{widetable}") : paper.index(r"\end{widetable}")]
-    assert table.count(r"\rotatebox{90}{head}") == 9
-
-
 def test_an_ebook_begins_with_its_type_as_it_is_and_has_the_date_of_its_release(packed):
     first, *others = packed.infolist()
     assert (first.filename, first.compress_type) == ("mimetype", ZIP_STORED)

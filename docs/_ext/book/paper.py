@@ -22,7 +22,6 @@ LEFT_OUT = (  # what is looked up, on the site: so it stands at the end of its p
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages
-WIDE = 8  # columns of a table that needs small type
 
 
 class Select(SphinxPostTransform):
@@ -117,8 +116,9 @@ class Typeset(SphinxPostTransform):
             proof.replace_self([*proof.children[0].children, latex(r"\proofends")])
         for cell in list(self.document.findall(has_class("cell"))):
             ask_for_room(cell)
-        for table in list(self.document.findall(nodes.table)):
-            set_table(table)
+        for table in self.document.findall(nodes.table):
+            if len(list(table.findall(nodes.row))) > LONG:
+                table["classes"].append("longtable")
 
 
 def ask_for_room(cell):
@@ -141,21 +141,6 @@ def under_heading(node):
         parent[parent.index(node) - 1], nodes.title
     )
     return under_heading(parent) if first else node
-
-
-def set_table(table):
-    """Let a long table run over pages, and turn the headings of one with many columns."""
-    columns = len(list(table.findall(nodes.colspec)))
-    if len(list(table.findall(nodes.row))) > LONG:
-        table["classes"].append("longtable")
-    if columns >= WIDE:
-        for paragraph in table.next_node(nodes.thead).findall(nodes.paragraph):
-            paragraph.insert(0, latex(r"\rotatebox{90}{"))
-            paragraph.append(latex("}"))
-        begin, end = latex(r"\begin{widetable}"), latex(r"\end{widetable}")
-        table.replace_self(
-            [begin, addnodes.tabular_col_spec(spec="l" * columns), table, end]
-        )
 
 
 def latex(text):
