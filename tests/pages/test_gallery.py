@@ -103,8 +103,7 @@ def test_one_short_text_finds_some_faults_only():
 def test_errors_of_coarse_frequencies_grow_with_the_position():
     exact = frequencies(128)
     off = [
-        abs(n * gallery.to_bfloat16(exact) - n * exact).max()
-        for n in (1, 16, 256, 4096)
+        abs(n * gallery.to_bfloat16(exact) - n * exact).max() for n in (1, 16, 256, 4096)
     ]
     assert np.allclose(np.divide(off[1:], off[:-1]), 16)
     assert max(abs(gallery.to_bfloat16(exact) / exact - 1)) < 0.004
