@@ -22,8 +22,8 @@ EMPTY = "The cache says that it holds nothing, so positions begin at 0."
 FORGOTTEN = "A later call of several tokens begins with an empty state."
 FROM_0 = "Without position_ids a later call begins at position 0."
 FROM_PADDING = "Without position_ids the padding is counted."
-NO_MASK = "attention_mask changes nothing, as where a wrapper swallows it."
-NO_PLACES = "position_ids change nothing, as where a wrapper swallows them."
+NO_MASK = "The model, or what wraps it, does not read attention_mask."
+NO_PLACES = "The model, or what wraps it, does not read position_ids."
 UNCACHED = "With use_cache=False it is right."
 
 
