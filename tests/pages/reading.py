@@ -120,6 +120,7 @@ class Page:
             for framework in pickles.keys() & cell.tags or pickles:
                 pickles[framework] |= new
             for name, text in kept.glued(outputs).items():
+                self.glued[name] = text
                 with suppress(ValueError, SyntaxError):  # a figure
                     self.glued[name] = ast.literal_eval(text)
         self.torch, self.jax = (Names(found) for found in pickles.values())
