@@ -6,6 +6,8 @@ each with what would end it; `docs/_ext/upstream` has the patches that are ready
 
 from importlib import import_module
 
+from . import kept
+
 PARTS = (
     "api", "cells", "ebook", "exercises", "explorers", "figures", "kernels", "lines", "mathematics",
     "models", "notebooks", "paper", "place", "reading", "scope", "search", "seen", "slides",
@@ -17,4 +19,6 @@ def setup(app):
     """Set up every part."""
     for part in PARTS:
         import_module(f"{__name__}.{part}").setup(app)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    # what was read by other modules is read again: its nodes may have no class any more
+    made_by = kept.state("docs/_ext/book")
+    return {"env_version": made_by, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,7 +13,7 @@ from sphinx_proof.domain import ProofDomain
 
 from . import kept
 
-MADE_FROM = (*kept.USED, "docs/_ext/book", "docs/_ports")
+MADE_FROM = (*kept.USED, "docs/_ports")
 
 
 class Complaints(logging.Filter):
