@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 def compute(sources, folder, pipe):
     """Run cells here, and send what each shows and names, or in a line why one could not."""
     os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
+    # the terminal's, whose packages IPython would put first
+    os.environ.pop("VIRTUAL_ENV", None)
     os.chdir(folder)
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
     quiet, before = shell.displayhook.quiet, {}
